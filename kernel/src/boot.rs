@@ -34,6 +34,7 @@ impl From<pvh::StartInfo> for Information {
             memory_map: info.memory_map,
             memory_map_stride: pvh::MEMORY_MAP_ENTRY_LEN as u32,
             memory_map_entries: info.memory_map_entries,
+            modules: Default::default(),
             screen: None,
         }
     }

@@ -11,6 +11,20 @@ pub enum Screen {
     Pixels(Framebuffer),
 }
 
+/// Most files of a loader.
+pub const MAX_MODULES: usize = 4;
+
+/// Where a file is that the loader put into memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModuleInformation {
+    /// Physical address of its first byte.
+    pub start: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Physical address of its text, NUL-terminated; 0 when there is none.
+    pub text: u64,
+}
+
 /// Where the parts of a loader's information are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Information {
@@ -24,6 +38,8 @@ pub struct Information {
     pub memory_map_stride: u32,
     /// Entries of the memory map.
     pub memory_map_entries: u32,
+    /// Files that the loader put into memory; those behind the last one are empty.
+    pub modules: [ModuleInformation; MAX_MODULES],
     /// The screen, if there is one that text can be shown on.
     pub screen: Option<Screen>,
 }

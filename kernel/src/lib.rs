@@ -83,6 +83,7 @@ pub mod line;
 pub mod log_ring;
 pub mod machine_check;
 pub mod memory_map;
+pub mod modules;
 pub mod multiboot2;
 pub mod options;
 pub mod paging;

@@ -19,6 +19,7 @@ use crate::hca::{self, Hardware};
 use crate::mem;
 use crate::memory::{DmaMemory, NoMemory};
 use crate::memory_map::{MemoryMap, Range};
+use crate::modules::Module;
 use crate::options::{Error, Help, Key, Options};
 use crate::pci::assign::{Room, assign};
 use crate::pci::{self, Function, Inventory, MAX_FUNCTIONS, MemoryBar, open_bridges};
@@ -27,6 +28,7 @@ use crate::seed::BootNumber;
 /// The machine, as the application finds it: there is one, and it is the application's alone.
 pub struct Machine {
     command_line: &'static str,
+    modules: &'static [Module],
     ram_bytes: u64,
     free: MemoryMap,
     config_space: &'static ConfigSpace,
@@ -49,6 +51,7 @@ impl Machine {
     #[allow(clippy::too_many_arguments, reason = "called once, by the start")]
     pub(crate) fn new(
         command_line: &'static str,
+        modules: &'static [Module],
         ram_bytes: u64,
         free: MemoryMap,
         config_space: &'static ConfigSpace,
@@ -61,6 +64,7 @@ impl Machine {
         let next_vector = 0;
         Self {
             command_line,
+            modules,
             ram_bytes,
             free,
             config_space,
@@ -90,6 +94,11 @@ impl Machine {
             self.end(ExitCode::Success);
         }
         Options::parse(self.command_line, keys)
+    }
+
+    /// The files that the loader put into memory (QEMU's `-initrd`, GRUB's `module2`), by name, at most four.
+    pub fn modules(&self) -> impl Iterator<Item = (&'static str, &'static [u8])> {
+        self.modules.iter().map(|module| (module.name(), mem::file(module.pages(), module.place())))
     }
 
     /// The clock, for whoever wants time or waits.

@@ -1,7 +1,7 @@
 //! Multiboot2's boot information (specification 2.0, section 3.6): a list of tags in memory.
 
 use crate::framebuffer::Framebuffer;
-use crate::information::{Information, Screen};
+use crate::information::{Information, ModuleInformation, Screen};
 use core::fmt;
 
 use crate::acpi::PhysicalMemory;
@@ -34,6 +34,7 @@ const MAX_TAGS: usize = 256;
 
 const END: u32 = 0;
 const COMMAND_LINE: u32 = 1;
+const MODULE: u32 = 3;
 const MEMORY_MAP: u32 = 6;
 const FRAMEBUFFER: u32 = 8;
 const ACPI_OLD: u32 = 14;
@@ -56,7 +57,7 @@ pub fn parse(memory: &impl PhysicalMemory, address: u64) -> Result<Information, 
         return Err(Error::Broken(address));
     }
     let mut tags = Information::default();
-    let mut offset = 8;
+    let (mut offset, mut modules) = (8, 0);
     for _ in 0..MAX_TAGS {
         let at = address + u64::from(offset);
         // All fields that are looked at; what of them is beyond the tag is not used.
@@ -77,6 +78,14 @@ pub fn parse(memory: &impl PhysicalMemory, address: u64) -> Result<Information, 
                 tags.memory_map = at + 16;
                 tags.memory_map_stride = stride;
                 tags.memory_map_entries = (size - 16) / stride;
+            }
+            MODULE if size > 16 => {
+                if let Some(place) = tags.modules.get_mut(modules) {
+                    let (start, end) = (u32_at(&tag, 8), u32_at(&tag, 12));
+                    let len = u64::from(end.saturating_sub(start));
+                    *place = ModuleInformation { start: start.into(), len, text: at + 16 };
+                    modules += 1;
+                }
             }
             FRAMEBUFFER if size >= 30 => tags.screen = screen(&tag),
             // Under EFI there are both.
@@ -184,6 +193,22 @@ mod tests {
         assert_eq!(parse(0x8000_0000, [3200, 800, 600], 32, DIRECT), pixels);
         assert_eq!(parse(0x8000_0000, [3200, 800, 600], 32, 0), None, "colours of a palette");
         assert_eq!(parse(0x8000_0000, [0, u32::MAX, u32::MAX], 32, DIRECT), None);
+    }
+
+    #[test]
+    fn modules_are_where_their_tags_say() {
+        let module = |start: u32, end: u32, text: &str| {
+            [&start.to_le_bytes()[..], &end.to_le_bytes(), text.as_bytes(), &[0]].concat()
+        };
+        let (first, second) = (module(0x80_0000, 0x81_2345, "linux.efi"), module(9, 5, ""));
+        let map = map(24, 1);
+        let image =
+            list(&[(3, &first), (6, &map), (3, &second), (3, &first), (3, &first), (3, &first), (0, &[])]);
+        let tags = parse(&image, BASE).unwrap();
+        let expected = ModuleInformation { start: 0x80_0000, len: 0x1_2345, text: BASE + 24 };
+        assert_eq!(tags.modules[0], expected);
+        assert_eq!(tags.modules[1].len, 0, "an end before the start");
+        assert_eq!(tags.modules[3].start, 0x80_0000, "more than there is room for");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The PVH boot protocol's start information (Xen `public/arch-x86/hvm/start_info.h`), parsed from bytes.
 
+use crate::information::ModuleInformation;
+
 /// `XEN_HVM_START_MAGIC_VALUE`.
 pub const MAGIC: u32 = 0x336e_c578;
 
@@ -8,6 +10,9 @@ pub const START_INFO_LEN: usize = 56;
 
 /// Length of one memory map entry in bytes.
 pub const MEMORY_MAP_ENTRY_LEN: usize = 24;
+
+/// Length of one module's entry in bytes.
+pub const MODULE_ENTRY_LEN: usize = 32;
 
 /// `XEN_HVM_MEMMAP_TYPE_RAM`: the only type that may be used as memory.
 pub const TYPE_RAM: u32 = 1;
@@ -21,6 +26,10 @@ pub struct StartInfo {
     pub rsdp: u64,
     /// Physical address of the memory map.
     pub memory_map: u64,
+    /// Physical address of the list of modules.
+    pub modules: u64,
+    /// Number of modules.
+    pub module_count: u32,
     /// Number of entries of the memory map.
     pub memory_map_entries: u32,
 }
@@ -60,6 +69,8 @@ impl StartInfo {
             cmdline: u64_at(bytes, 24),
             rsdp: u64_at(bytes, 32),
             memory_map: u64_at(bytes, 40),
+            modules: u64_at(bytes, 16),
+            module_count: u32_at(bytes, 12),
             memory_map_entries: u32_at(bytes, 48),
         };
         if version == 0 || info.memory_map == 0 || info.memory_map_entries == 0 {
@@ -88,6 +99,14 @@ impl MemoryMapEntry {
     }
 }
 
+impl ModuleInformation {
+    /// Reads one entry, `struct hvm_modlist_entry`.
+    #[must_use]
+    pub fn parse(bytes: &[u8; MODULE_ENTRY_LEN]) -> Self {
+        Self { start: u64_at(bytes, 0), len: u64_at(bytes, 8), text: u64_at(bytes, 16) }
+    }
+}
+
 /// Little-endian 32-bit value at `offset`; 0 past the end.
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     bytes.get(offset..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
@@ -106,6 +125,8 @@ mod tests {
         let mut bytes = [0; START_INFO_LEN];
         bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&version.to_le_bytes());
+        bytes[12..16].copy_from_slice(&1u32.to_le_bytes());
+        bytes[16..24].copy_from_slice(&0x9000u64.to_le_bytes());
         bytes[24..32].copy_from_slice(&0x1_0000_2000u64.to_le_bytes());
         bytes[32..40].copy_from_slice(&0xf_5000u64.to_le_bytes());
         bytes[40..48].copy_from_slice(&0x6000u64.to_le_bytes());
@@ -117,7 +138,14 @@ mod tests {
     fn fields_are_where_the_header_puts_them() {
         assert_eq!(
             StartInfo::parse(&start_info(1)).unwrap(),
-            StartInfo { cmdline: 0x1_0000_2000, rsdp: 0xf_5000, memory_map: 0x6000, memory_map_entries: 7 }
+            StartInfo {
+                cmdline: 0x1_0000_2000,
+                rsdp: 0xf_5000,
+                memory_map: 0x6000,
+                modules: 0x9000,
+                module_count: 1,
+                memory_map_entries: 7,
+            }
         );
     }
 
@@ -125,6 +153,16 @@ mod tests {
     fn refuses_other_loaders() {
         assert_eq!(StartInfo::parse(&start_info(0)), Err(Error::NoMemoryMap));
         assert_eq!(StartInfo::parse(&[0; START_INFO_LEN]), Err(Error::BadMagic(0)));
+    }
+
+    #[test]
+    fn module_entry() {
+        let mut bytes = [0; MODULE_ENTRY_LEN];
+        bytes[0..8].copy_from_slice(&0x700_0000u64.to_le_bytes());
+        bytes[8..16].copy_from_slice(&0x12_3456u64.to_le_bytes());
+        bytes[16..24].copy_from_slice(&0x9100u64.to_le_bytes());
+        let entry = ModuleInformation { start: 0x700_0000, len: 0x12_3456, text: 0x9100 };
+        assert_eq!(ModuleInformation::parse(&bytes), entry);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use core::fmt::Display;
 use core::panic::PanicInfo;
 
+use heapless::Vec;
 use spin::Once;
 use x86_64::instructions::interrupts as cpu_interrupts;
 
@@ -17,17 +18,20 @@ use crate::arch::{
 };
 use crate::console;
 use crate::exit::ExitCode;
+use crate::information::MAX_MODULES;
 use crate::iommu::{self, Found};
 use crate::machine::{Machine, Steps};
 use crate::mem::registers::Units;
 use crate::memory_map::{MemoryMap, Range};
+use crate::modules::Module;
 use crate::options::{self, MAX_LEN_BYTES};
 use crate::pci::Numbers;
 use crate::pci::assign::Room;
 use crate::uart::Setting;
 use crate::{io_apic, mem, pci, println};
 
-static COMMAND_LINE: Once<heapless::Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
+static MODULES: Once<Vec<Module, MAX_MODULES>> = Once::new();
+static COMMAND_LINE: Once<Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
 
 /// From the entry to the application's end.
 pub fn start(boot: BootMemory) -> ! {
@@ -62,14 +66,24 @@ pub fn start(boot: BootMemory) -> ! {
     let registers = acpi.remapping.iter().map(|unit| unit.range());
     let known = acpi.ecam.iter().map(acpi::Ecam::range).chain(registers);
     let room = Room::new(boot.memory_map(&info), known, mem::physical_address_bits());
+    let modules = boot.modules(&info);
+    let in_log = modules.iter().any(|module| module.pages().overlaps(RANGE));
     // Where the machine has memory at that place.
-    let keep_log = !options.no_log && all.contains(RANGE) && RANGE.start >= layout::image().end;
+    let keep_log = !options.no_log && !in_log && all.contains(RANGE) && RANGE.start >= layout::image().end;
     if keep_log {
         all.remove(RANGE).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     }
     let mut free = all.clone();
     for taken in [layout::image(), Range { start: mem::mapped_ram_end(), end: u64::MAX }] {
         free.remove(taken).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    }
+    let usable = |module: &&Module| {
+        let inside = all.contains(module.pages()) && module.pages().end <= mem::mapped_ram_end();
+        inside && !module.pages().overlaps(layout::image())
+    };
+    let files: Vec<Module, MAX_MODULES> = modules.iter().filter(usable).cloned().collect();
+    for file in &files {
+        free.remove(file.pages()).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     }
     let screen_found = boot.screen(&info);
     mem::init(&all).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
@@ -128,6 +142,7 @@ pub fn start(boot: BootMemory) -> ! {
     );
     let mut machine = Machine::new(
         command_line,
+        MODULES.call_once(|| files),
         all.total_bytes(),
         free,
         config_space,

@@ -170,7 +170,7 @@ const DOORS: &[Door] = &[
     door("memory twice", "let free = &machine.free;", PRIVATE_FIELD),
     door(
         "memory twice",
-        "Machine::new(any(), 0, any(), machine.config_space(), any(), any(), any(), any(), any());",
+        "Machine::new(any(), any(), 0, any(), machine.config_space(), any(), any(), any(), any(), any());",
         PRIVATE_METHOD,
     ),
     door(

@@ -3,6 +3,7 @@
 //!
 //! | module | application |
 //! |---|---|
+//! | [`boot`] | `app=serve` and its client, `rdmaboot.efi`: boot images over RDS and RDMA |
 //! | [`ip`] | `app=ip`, `app=ping`, `app=tcp`: an IP host, its services and their clients |
 //! | [`rds`] | `app=rds`: Reliable Datagram Sockets: pings, an echo server; what works on them have in common |
 //! | [`stress`] | `app=rds mode=stress`: rds-stress, with itself and with the one of rds-tools |
@@ -16,6 +17,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod boot;
 pub mod connection;
 pub mod ip;
 pub mod rds;

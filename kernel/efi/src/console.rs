@@ -2,15 +2,22 @@
 
 use core::fmt;
 use core::ptr::NonNull;
-use r_efi::efi::SystemTable;
+use r_efi::efi::{Status, SystemTable};
+use r_efi::protocols::simple_text_input::{self, InputKey};
 use r_efi::protocols::simple_text_output::Protocol;
 
 /// UTF-16 units that go to the firmware in one call, with the zero at the end.
 const UNITS: usize = 128;
 
-/// Text output of the firmware. Machines without one are silent.
+/// Scan code of the escape key (UEFI 2.11, table 12.1).
+const ESCAPE: u16 = 0x17;
+
+/// Text output and keys of the firmware. Machines without a console are silent.
 #[derive(Clone, Copy, Debug)]
-pub struct Console(Option<NonNull<Protocol>>);
+pub struct Console {
+    output: Option<NonNull<Protocol>>,
+    input: Option<NonNull<simple_text_input::Protocol>>,
+}
 
 impl Console {
     /// The console of the machine.
@@ -20,13 +27,26 @@ impl Console {
     /// 2. The console is not used after `ExitBootServices`.
     #[must_use]
     pub unsafe fn new(table: *mut SystemTable) -> Self {
+        let Some(table) = NonNull::new(table) else { return Self { output: None, input: None } };
         // SAFETY: the caller's first promise.
-        Self(NonNull::new(table).and_then(|table| NonNull::new(unsafe { (*table.as_ptr()).con_out })))
+        let (output, input) = unsafe { ((*table.as_ptr()).con_out, (*table.as_ptr()).con_in) };
+        Self { output: NonNull::new(output), input: NonNull::new(input) }
+    }
+
+    /// Returns whether the escape key was pressed. Other keys are dropped.
+    #[must_use]
+    pub fn escaped(self) -> bool {
+        let Some(input) = self.input else { return false };
+        let input = input.as_ptr();
+        let mut key = InputKey { scan_code: 0, unicode_char: 0 };
+        // SAFETY: the firmware's protocol, and a local variable.
+        let status = unsafe { ((*input).read_key_stroke)(input, &raw mut key) };
+        status == Status::SUCCESS && key.scan_code == ESCAPE
     }
 
     fn show(&self, units: &mut [u16]) {
         debug_assert!(units.last() == Some(&0));
-        if let Some(protocol) = self.0 {
+        if let Some(protocol) = self.output {
             let protocol = protocol.as_ptr();
             // SAFETY: the firmware's protocol, and text with a zero at its end. An error means that
             // the console cannot show a character.

@@ -1,15 +1,18 @@
-//! From the firmware's entry to a program in safe code, and its end.
+//! From the firmware's entry to a program or driver in safe code, and its end.
 
+use crate::arguments;
 use crate::console::Console;
 use crate::file::File;
+use crate::variable;
 use core::fmt::{self, Write};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use platform_uefi::{Clock, Device, Error, Firmware, Function};
+use heapless::String;
+use platform_uefi::{BootOption, Clock, Device, Error, Firmware, Function};
 use r_efi::efi::{Handle, Status, SystemTable};
 
 /// Bytes of a program's stack. The self-test takes 77 KiB, firmware calls come on top of it.
-const STACK: usize = 256 << 10;
+pub(crate) const STACK: usize = 256 << 10;
 
 /// Arguments of the program's entry, for the panic handler.
 static IMAGE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(null_mut());
@@ -26,36 +29,38 @@ pub struct Program {
 }
 
 impl Program {
-    /// Runs `work` with a report in the file `name` beside the program, on a stack of its own.
+    /// Runs `work` on a stack of its own; with a name, it has a report in this file beside the program.
     ///
     /// # Safety
     /// `image` and `table` are the arguments of the program's entry.
     pub unsafe fn run(
         image: Handle,
         table: *mut SystemTable,
-        name: &str,
+        name: Option<&str>,
         work: impl FnOnce(&mut Self) -> Status,
     ) -> Status {
-        IMAGE.store(image, Ordering::Relaxed);
-        TABLE.store(table, Ordering::Relaxed);
+        remember(image, table);
         // SAFETY: the caller's promise; a program ends before `ExitBootServices`.
         let (firmware, console) = unsafe { (Firmware::new(image, table), Console::new(table)) };
         let Some(firmware) = firmware else { return Status::UNSUPPORTED };
         // The boot manager resets the machine five minutes after it has started a program.
         firmware.disable_watchdog();
         // SAFETY: as above.
-        let file = unsafe { File::beside_program(image, table, name) };
+        let file = name.and_then(|name| unsafe { File::beside_program(image, table, name) });
         let mut program = Self { firmware, console, file };
-        match &program.file {
-            Some(_) => program.line(format_args!("report: {name}, beside this program")),
-            None => {
+        match (name, &program.file) {
+            (Some(name), Some(_)) => program.line(format_args!("report: {name}, beside this program")),
+            (Some(_), None) => {
                 program.line(format_args!("report: only here; this program's file system cannot be written"))
             }
+            (None, _) => {}
         }
         let done = firmware.on_stack(STACK, || work(&mut program));
         match done {
             Ok((status, used)) => {
-                program.line(format_args!("@stack used={used} bytes={STACK}"));
+                if name.is_some() {
+                    program.line(format_args!("@stack used={used} bytes={STACK}"));
+                }
                 status
             }
             Err(error) => {
@@ -92,12 +97,76 @@ impl Program {
         work: impl FnOnce(&mut Self, &Device) -> R,
     ) -> Result<R, Error> {
         let device = Device::open(self.firmware, function, clock)?;
-        DEVICE.store((&raw const device).cast_mut(), Ordering::Relaxed);
-        let result = work(self, &device);
-        DEVICE.store(null_mut(), Ordering::Relaxed);
-        device.close();
-        Ok(result)
+        Ok(using(device, |device| work(self, device)))
     }
+}
+
+fn remember(image: Handle, table: *mut SystemTable) {
+    IMAGE.store(image, Ordering::Relaxed);
+    TABLE.store(table, Ordering::Relaxed);
+}
+
+/// Makes the program a driver with this boot option. Its functions may call [`console`], [`settings`] and [`seconds`].
+///
+/// # Safety
+/// `image` and `table` are the arguments of the program's entry.
+pub unsafe fn drive<O: BootOption>(image: Handle, table: *mut SystemTable) -> Status {
+    remember(image, table);
+    // SAFETY: the caller's promise.
+    unsafe { platform_uefi::install::<O>(image, table) }
+}
+
+/// Lets `work` use an open device, and closes it.
+pub fn using<R>(device: Device, work: impl FnOnce(&Device) -> R) -> R {
+    DEVICE.store((&raw const device).cast_mut(), Ordering::Relaxed);
+    let result = work(&device);
+    DEVICE.store(null_mut(), Ordering::Relaxed);
+    device.close();
+    result
+}
+
+/// The firmware's console, of a driver. Silent before the driver's entry.
+#[must_use]
+pub fn console() -> Console {
+    // SAFETY: the argument of the entry, or null; drivers are not called after `ExitBootServices`.
+    unsafe { Console::new(TABLE.load(Ordering::Relaxed)) }
+}
+
+/// The settings of `rdmaboot.efi`: one line, or nothing.
+#[must_use]
+pub fn settings() -> Option<String<{ variable::MAX_LEN }>> {
+    // SAFETY: as above.
+    unsafe { variable::read(TABLE.load(Ordering::Relaxed)) }
+}
+
+/// Changes the settings of `rdmaboot.efi`; an empty line deletes them.
+///
+/// # Errors
+/// The firmware's status.
+pub fn set_settings(line: &str) -> Result<(), Status> {
+    // SAFETY: as above.
+    unsafe { variable::write(TABLE.load(Ordering::Relaxed), line) }
+}
+
+/// The words after the program's name on the command line of the firmware's shell.
+#[must_use]
+pub fn arguments() -> String<{ variable::MAX_LEN }> {
+    // SAFETY: as above.
+    unsafe { arguments::of_program(IMAGE.load(Ordering::Relaxed), TABLE.load(Ordering::Relaxed)) }
+}
+
+/// Seconds since 1970 by the machine's clock, whatever its time zone. `None` without a clock.
+#[must_use]
+pub fn seconds() -> Option<u64> {
+    let table = TABLE.load(Ordering::Relaxed);
+    // SAFETY: the argument of the entry, or null.
+    let services = (!table.is_null()).then(|| unsafe { (*table).runtime_services })?;
+    let mut time = core::mem::MaybeUninit::<r_efi::efi::Time>::uninit();
+    // SAFETY: the firmware's function, and a local variable.
+    let status = unsafe { ((*services).get_time)(time.as_mut_ptr(), null_mut()) };
+    // SAFETY: the firmware has written it.
+    let time = (status == Status::SUCCESS).then(|| unsafe { time.assume_init() })?;
+    arguments::seconds([time.year, time.month.into(), time.day.into()], [time.hour, time.minute, time.second])
 }
 
 /// Ends the program after a panic: shows it, closes the open device, and returns to the firmware.

@@ -1,6 +1,7 @@
 //! The self-test of all cards of a machine.
 
 use crate::entry::Program;
+use crate::memory;
 use apps::rds::Generation;
 use apps::selftest::{self, Storage, Summary};
 use driver_mlx::pci::VENDOR_MELLANOX;
@@ -8,11 +9,6 @@ use driver_mlx::{Config, DmaRegion, HostRegion};
 use platform_uefi::{Clock, Device, DmaMemory, Error, Function, HostMemory, UefiBar, functions};
 use r_efi::efi::Status;
 use spin::Mutex;
-
-/// Bytes of memory for a card, the first that firmware has. Newer cards want up to 200 MiB.
-const SIZES: [usize; 3] = [256 << 20, 128 << 20, 64 << 20];
-/// Bytes that the driver remembers of work requests.
-const HOST: usize = 4 << 20;
 
 static STORAGE: Mutex<Storage<UefiBar>> = Mutex::new(Storage::new());
 
@@ -56,7 +52,7 @@ fn test(program: &mut Program, function: &Function, clock: Clock) -> bool {
     let tested = program.with_device(function, clock, |program, device| {
         // Separate memory for each half, in case the card is not taken down between them.
         let memories = [memory(program, device), memory(program, device)];
-        let [first, second] = memories.each_ref().map(|memory| memory.as_ref().and_then(regions));
+        let [first, second] = memories.each_ref().map(|memory| memory.as_ref().and_then(memory_regions));
         let out = &mut |line: core::fmt::Arguments<'_>| program.line(line);
         let (storage, platform) = (&mut *STORAGE.lock(), device.platform());
         let config = Config { physical_function: platform.is_physical(), ..Config::DEFAULT };
@@ -86,16 +82,15 @@ fn test(program: &mut Program, function: &Function, clock: Clock) -> bool {
 }
 
 fn memory(program: &mut Program, device: &Device) -> Option<(DmaMemory, HostMemory)> {
-    let dma = SIZES.into_iter().find_map(|bytes| device.dma(bytes).ok());
-    let memory = dma.and_then(|dma| Some((dma, program.firmware().memory(HOST).ok()?)));
+    let memory = memory::of_card(program.firmware(), device);
     match &memory {
         Some((dma, _)) => program.line(format_args!("memory for the card: {} MiB", dma.len() >> 20)),
-        None => program.line(format_args!("error: firmware has no 64 MiB for the card")),
+        None => program.line(format_args!("error: {}", memory::TOO_LITTLE)),
     }
     memory
 }
 
-fn regions((dma, host): &(DmaMemory, HostMemory)) -> Option<(DmaRegion, HostRegion)> {
+fn memory_regions(memory: &(DmaMemory, HostMemory)) -> Option<(DmaRegion, HostRegion)> {
     // SAFETY: the only region over each memory, which is freed after the self-test has returned.
-    unsafe { Some((dma.region()?, host.region()?)) }
+    unsafe { memory::regions(memory) }
 }

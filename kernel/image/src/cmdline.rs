@@ -399,7 +399,7 @@ mod tests {
             ("app=hello app=hello", "`app` is given twice"),
             (
                 "app=hullo",
-                "app=hullo is not one of hello, fault, idle, msix, hca, demo, ip, ping, tcp, rping, rds, echo, pair, remap, selftest",
+                "app=hullo is not one of hello, fault, idle, msix, hca, demo, ip, ping, tcp, rping, rds, echo, pair, remap, selftest, serve",
             ),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IP address"),
             ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IP address, perhaps with /"),

@@ -45,6 +45,8 @@ mod rping;
 #[cfg(target_os = "none")]
 mod selftest;
 #[cfg(target_os = "none")]
+mod serve;
+#[cfg(target_os = "none")]
 mod stress;
 
 /// Which application runs.
@@ -54,7 +56,7 @@ mod choice {
 
     use crate::cmdline::{KEYS, Options};
     use crate::names::App;
-    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, pair, rds, remap, rping, selftest};
+    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, pair, rds, remap, rping, selftest, serve};
 
     unikernel::entry!(run);
 
@@ -86,6 +88,7 @@ mod choice {
             App::Pair => pair::run(machine, &options),
             App::Remap => remap::run(machine, &options),
             App::Selftest => selftest::run(machine, &options),
+            App::Serve => serve::run(machine, &options),
         }
     }
 

@@ -1,8 +1,7 @@
 //! Applications, and modes of `app=rds`: their names on the command line.
 
 /// List of the applications.
-pub const APP_EXPECTED: &str =
-    "one of hello, fault, idle, msix, hca, demo, ip, ping, tcp, rping, rds, echo, pair, remap, selftest";
+pub const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, ip, ping, tcp, rping, rds, echo, pair, remap, selftest, serve";
 /// List of the modes.
 pub const MODE_EXPECTED: &str = "ping, echo or stress";
 
@@ -39,6 +38,8 @@ pub enum App {
     Remap,
     /// What the HCA can do without a partner, step by step.
     Selftest,
+    /// Gives boot images to UEFI machines.
+    Serve,
 }
 
 /// Modes of `app=rds`.
@@ -59,7 +60,7 @@ impl App {
     }
 
     /// By name.
-    pub const NAMES: [(&'static str, App); 15] = [
+    pub const NAMES: [(&'static str, App); 16] = [
         ("hello", App::Hello),
         ("fault", App::Fault),
         ("idle", App::Idle),
@@ -75,6 +76,7 @@ impl App {
         ("pair", App::Pair),
         ("remap", App::Remap),
         ("selftest", App::Selftest),
+        ("serve", App::Serve),
     ];
 }
 

@@ -3,10 +3,11 @@
 use heapless::Vec;
 
 use crate::boot::{Error, Information};
-use crate::information::Screen;
+use crate::information::{MAX_MODULES, ModuleInformation, Screen};
+use crate::modules::{MAX_NAME, Module};
 use crate::multiboot2;
 use crate::options::MAX_LEN_BYTES;
-use crate::pvh::{MEMORY_MAP_ENTRY_LEN, MemoryMapEntry, START_INFO_LEN, StartInfo};
+use crate::pvh::{MEMORY_MAP_ENTRY_LEN, MODULE_ENTRY_LEN, MemoryMapEntry, START_INFO_LEN, StartInfo};
 
 /// How the loader speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,16 @@ impl BootMemory {
             Protocol::Pvh => {
                 let mut bytes = [0; START_INFO_LEN];
                 self.copy(self.information, &mut bytes);
-                StartInfo::parse(&bytes).map(Information::from).map_err(Error::Pvh)
+                let start = StartInfo::parse(&bytes).map_err(Error::Pvh)?;
+                let mut info = Information::from(start);
+                let count = (start.module_count as usize).min(MAX_MODULES);
+                for (index, module) in info.modules.iter_mut().take(count).enumerate() {
+                    let mut entry = [0; MODULE_ENTRY_LEN];
+                    if self.copy(start.modules + (index * MODULE_ENTRY_LEN) as u64, &mut entry) {
+                        *module = ModuleInformation::parse(&entry);
+                    }
+                }
+                Ok(info)
             }
             Protocol::Multiboot2 => multiboot2::parse(self, self.information).map_err(Error::Multiboot2),
         }
@@ -65,6 +75,23 @@ impl BootMemory {
             let address = first.checked_add(i * stride)?;
             self.copy(address, &mut bytes).then(|| MemoryMapEntry::parse(&bytes))
         })
+    }
+
+    /// The loader's files.
+    pub fn modules(&self, info: &Information) -> Vec<Module, MAX_MODULES> {
+        let module = |module: &ModuleInformation| {
+            let mut text = [0; MAX_NAME];
+            let mut len = 0;
+            while let Some(byte) = text.get_mut(len)
+                && module.text != 0
+                && self.copy(module.text + len as u64, core::slice::from_mut(byte))
+                && *byte != 0
+            {
+                len += 1;
+            }
+            Module::new(module, text.get(..len).unwrap_or_default())
+        };
+        info.modules.iter().filter_map(module).collect()
     }
 
     /// The command line without its NUL; one that is too long is cut to one byte more than it may have.

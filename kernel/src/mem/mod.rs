@@ -193,6 +193,13 @@ pub fn lend(range: Range) -> &'static mut [MaybeUninit<u8>] {
     unsafe { core::slice::from_raw_parts_mut(range.start as *mut MaybeUninit<u8>, range.len() as usize) }
 }
 
+/// Returns the bytes of a loader's file, whose pages the caller took out of the map of free memory, as [`lend`] wants it.
+pub fn file(pages: Range, (offset, len): (usize, usize)) -> &'static [u8] {
+    let bytes = lend(pages).get(offset..offset + len).unwrap_or_default();
+    // SAFETY: the loader wrote them, and nothing writes them any more.
+    unsafe { bytes.assume_init_ref() }
+}
+
 /// Bits of a physical address that the CPU has (SDM volume 3, section 4.1.4).
 pub fn physical_address_bits() -> u8 {
     const SIZES: u32 = 0x8000_0008;

@@ -151,6 +151,13 @@ pub fn ovmf() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
+/// Returns OVMF's code, which QEMU keeps in flash memory, and its empty variables, if its Debian package is installed.
+#[must_use]
+pub fn ovmf_flash() -> Option<[PathBuf; 2]> {
+    let paths = ["OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"].map(|name| Path::new("/usr/share/OVMF").join(name));
+    paths.iter().all(|path| path.exists()).then_some(paths)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

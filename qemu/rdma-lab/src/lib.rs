@@ -22,6 +22,7 @@ pub mod defmt_log;
 pub mod error;
 pub mod iso;
 pub mod linux;
+pub mod option_rom;
 pub mod passthrough;
 pub mod process;
 pub mod progress;

@@ -2,6 +2,7 @@
 
 use crate::ground::{LIMIT, ground, serve, skip};
 use crate::machines::ovmf;
+use crate::uefi::mtools;
 use hca_model::Profile;
 use hca_model::card::CONNECTX_6_DX;
 use hca_serve::product::qemu::hca_argument;
@@ -10,16 +11,6 @@ use rdma_lab::process::Temporary;
 use rdma_lab::unikernel::{self, Options, Verdict};
 use runner::{conditions, kernel_image};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-/// Runs a program of mtools on the stick; its output.
-fn mtools(program: &str, arguments: &[&str], stick: &Path) -> String {
-    let mut command = Command::new(program);
-    command.args(arguments.iter().take(1)).arg("-i").arg(stick).args(&arguments[1..]);
-    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 /// PCI device number of the first HCA; the others follow.
 const FIRST_DEVICE: usize = 0x10;

@@ -80,10 +80,19 @@ pub fn joined() -> Fabric {
 }
 
 pub fn serve(profiles: Vec<Profile>) -> Fabric {
+    serve_with(profiles, "none")
+}
+
+/// The same on a fabric with these faults.
+pub fn serve_with(profiles: Vec<Profile>, faults: &str) -> Fabric {
     let folder = Temporary::folder("boot-test").expect("a folder");
     let sockets: Vec<PathBuf> = (0..profiles.len()).map(|i| folder.path().join(format!("hca{i}"))).collect();
-    let options =
-        hca_serve::Options { profiles, log: Arc::new(|_, _| {}), ..hca_serve::Options::new(sockets.clone()) };
+    let options = hca_serve::Options {
+        profiles,
+        faults: faults.parse().expect("faults"),
+        log: Arc::new(|_, _| {}),
+        ..hca_serve::Options::new(sockets.clone())
+    };
     Fabric {
         served: rdma_lab::serve::serve(options).expect("served"),
         sockets,

@@ -1,6 +1,7 @@
 //! The full stack on the model, in one process: every run is a function of its seed.
 
 mod apps;
+mod boot_image;
 mod bring_up;
 mod cards;
 mod cm;

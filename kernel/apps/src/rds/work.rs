@@ -76,6 +76,28 @@ pub fn stop<P: Platform>(mut rds: Rds<'_>, adapter: &mut Adapter<'_, P>) -> Resu
     rds.stop(adapter, |_| {})
 }
 
+/// Closes a socket, once access of peers to its memory has ended or [`Rds::SETTLE_LIMIT`] is over.
+///
+/// # Errors
+/// See [`Rds::close`].
+pub fn close<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    rds: &mut Rds<'_>,
+    socket: SocketHandle,
+) -> Result<(), RdsError> {
+    let end = adapter.now() + Rds::SETTLE_LIMIT;
+    loop {
+        let closed = rds.close(adapter, socket);
+        let now = adapter.now();
+        if closed != Err(RdsError::Again) || now >= end {
+            return closed;
+        }
+        if !adapter.poll(now).earliest(rds.poll(adapter, now)).is_due(now) {
+            adapter.idle(end.min(now + APART));
+        }
+    }
+}
+
 /// Sends a message. Returns false if it has no room now.
 ///
 /// # Errors

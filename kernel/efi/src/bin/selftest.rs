@@ -12,7 +12,7 @@ pub unsafe extern "efiapi" fn efi_main(
     table: *mut r_efi::efi::SystemTable,
 ) -> r_efi::efi::Status {
     // SAFETY: the arguments of the entry.
-    unsafe { efi::entry::Program::run(image, table, "selftest.txt", efi::selftest::run) }
+    unsafe { efi::entry::Program::run(image, table, Some("selftest.txt"), efi::selftest::run) }
 }
 
 #[cfg(target_os = "uefi")]

@@ -1,0 +1,223 @@
+// Serves a boot image to rdmaboot.efi, by RDS and RDMA. On Linux's rds_rdma: cc -O2 -o rdmaserve rdmaserve.c
+// With librds: cc -O2 -include rds/sockets.h -o rdmaserve rdmaserve.c -lrds
+//
+//   rdmaserve OWN-ADDRESS FILE [COUNT]     ends after COUNT complete transfers, or by a signal
+//
+// The client requests parts of the image. Each reply has a cookie of the part, which the client reads by RDMA. The messages are
+// those of kernel/apps/src/boot/message.rs, with big-endian numbers.
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/rds.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+// Older headers of libc lack them.
+#ifndef AF_RDS
+#define AF_RDS 21
+#endif
+#ifndef SOL_RDS
+#define SOL_RDS 276
+#endif
+
+enum {
+    PORT = 4011,
+    VERSION = 1,
+    REQUEST = 1,
+    REPLY = 2,
+    READY = 0,
+    OUT_OF_RANGE = 2,
+    BUSY = 3,
+    MAX_PART = 1 << 20,
+    MAX_NAME = 64,
+    CLIENTS = 16,
+    // A client that reads for longer than this has died. Linux reconnects to it only after its part was released.
+    READING_S = 20,
+};
+
+struct header {
+    char magic[4];
+    uint16_t version, kind;
+    uint64_t tag;
+} __attribute__((packed));
+
+struct request {
+    struct header header;
+    uint64_t offset;
+    uint32_t len, reserved;
+    char name[MAX_NAME];
+} __attribute__((packed));
+
+struct reply {
+    struct header header;
+    uint64_t size, offset, cookie;
+    uint32_t status, checksum, len;
+} __attribute__((packed));
+
+// Parts that clients may read: one for each client.
+struct offer {
+    struct sockaddr_in client;
+    uint64_t cookie;
+    time_t since;
+};
+
+static struct offer offers[CLIENTS];
+static uint8_t *image;
+static uint64_t size;
+static uint32_t checksum;
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static time_t seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+// CRC-32 of IEEE 802.3.
+static uint32_t crc32_of(const uint8_t *bytes, uint64_t len) {
+    uint32_t table[256], crc = ~0u;
+    for (uint32_t i = 0; i < 256; i++) {
+        table[i] = i;
+        for (int bit = 0; bit < 8; bit++) table[i] = table[i] >> 1 ^ (table[i] & 1 ? 0xedb88320 : 0);
+    }
+    while (len--) crc = crc >> 8 ^ table[(uint8_t)(crc ^ *bytes++)];
+    return ~crc;
+}
+
+static void load(const char *path) {
+    struct stat status;
+    int file = open(path, O_RDONLY);
+    if (file < 0 || fstat(file, &status) != 0) fail(path);
+    size = (uint64_t)status.st_size;
+    // Regions address whole pages.
+    if (size == 0 || posix_memalign((void **)&image, 4096, (size_t)size) != 0) fail("memory for the image");
+    for (uint64_t at = 0; at < size;) {
+        ssize_t got = read(file, image + at, size - at);
+        if (got <= 0) fail(path);
+        at += (uint64_t)got;
+    }
+    close(file);
+    checksum = crc32_of(image, size);
+}
+
+static void release(int fd, struct offer *offer) {
+    struct rds_free_mr_args args = {.cookie = offer->cookie};
+    // A region is gone already if its connection broke.
+    if (offer->cookie != 0) (void)setsockopt(fd, SOL_RDS, RDS_FREE_MR, &args, sizeof args);
+    offer->cookie = 0;
+}
+
+// The client's place, or that of the client that was served longest ago.
+static struct offer *place_of(int fd, const struct sockaddr_in *client) {
+    struct offer *place = &offers[0];
+    for (struct offer *offer = offers; offer < offers + CLIENTS; offer++) {
+        if (memcmp(&offer->client, client, sizeof *client) == 0) {
+            place = offer;
+            break;
+        }
+        if (offer->since < place->since) place = offer;
+    }
+    release(fd, place);
+    place->client = *client;
+    place->since = seconds();
+    return place;
+}
+
+// Offers a part; its cookie, or 0.
+static uint64_t offer_part(int fd, struct offer *place, uint64_t offset, uint32_t len) {
+    struct rds_get_mr_for_dest_args args = {
+        .vec = {(uintptr_t)image + offset, len},
+        .cookie_addr = (uintptr_t)&place->cookie,
+    };
+    memcpy(&args.dest_addr, &place->client, sizeof place->client);
+    if (setsockopt(fd, SOL_RDS, RDS_GET_MR_FOR_DEST, &args, sizeof args) != 0) {
+        perror("RDS_GET_MR_FOR_DEST");
+        place->cookie = 0;
+    }
+    return place->cookie;
+}
+
+static int is_request(const struct request *request, ssize_t len) {
+    return len == sizeof *request && memcmp(request->header.magic, "RBOT", 4) == 0 &&
+           be16toh(request->header.version) == VERSION && be16toh(request->header.kind) == REQUEST &&
+           be32toh(request->len) <= MAX_PART;
+}
+
+// Replies to a request. Returns 1 if it was for the last part.
+static int serve(int fd, const struct request *request, const struct sockaddr_in *client) {
+    uint64_t offset = be64toh(request->offset), cookie = 0;
+    uint32_t len = be32toh(request->len), status = READY;
+    struct offer *place = place_of(fd, client);
+    if (offset > size || len > size - offset)
+        status = OUT_OF_RANGE;
+    else if (len > 0 && (cookie = offer_part(fd, place, offset, len)) == 0)
+        status = BUSY;
+    struct reply reply = {
+        .header = {"RBOT", htobe16(VERSION), htobe16(REPLY), request->header.tag},
+        .size = htobe64(size),
+        .offset = request->offset,
+        .cookie = htobe64(cookie),
+        .status = htobe32(status),
+        .checksum = htobe32(checksum),
+        .len = status == READY ? request->len : 0,
+    };
+    // A reply that is lost is requested again.
+    if (sendto(fd, &reply, sizeof reply, MSG_DONTWAIT, (const struct sockaddr *)client, sizeof *client) < 0)
+        perror("sendto");
+    return len > 0 && status == READY && offset + len == size;
+}
+
+int main(int count, char **words) {
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_port = htons(PORT)};
+    if (count < 3 || inet_pton(AF_INET, words[1], &own.sin_addr) != 1) {
+        printf("usage: rdmaserve OWN-ADDRESS FILE [COUNT]\n");
+        return 2;
+    }
+    long left = count > 3 ? strtol(words[3], NULL, 10) : -1;
+    load(words[2]);
+    int fd = socket(AF_RDS, SOCK_SEQPACKET, 0);
+    if (fd < 0) fail("socket");
+    if (bind(fd, (struct sockaddr *)&own, sizeof own) != 0) fail("bind");
+    printf("@rdmaserve listening port=%d bytes=%lu checksum=0x%08x\n", PORT, (unsigned long)size, checksum);
+    fflush(stdout);
+    time_t ending = 0;
+    while (left != 0 || seconds() < ending) {
+        struct pollfd readable = {fd, POLLIN, 0};
+        int ready = poll(&readable, 1, 1000);
+        if (ready < 0 && errno != EINTR) fail("poll");
+        for (struct offer *offer = offers; offer < offers + CLIENTS; offer++)
+            if (offer->cookie != 0 && seconds() - offer->since > READING_S) release(fd, offer);
+        struct request request;
+        struct sockaddr_in client;
+        socklen_t size_of_client = sizeof client;
+        memset(&client, 0, sizeof client);
+        ssize_t len =
+            recvfrom(fd, &request, sizeof request, MSG_DONTWAIT, (struct sockaddr *)&client, &size_of_client);
+        if (len < 0 || !is_request(&request, len)) continue;
+        if (serve(fd, &request, &client)) {
+            printf("@rdmaserve complete client=%s\n", inet_ntoa(client.sin_addr));
+            fflush(stdout);
+            // The last part is read after the reply.
+            if (left > 0) left--;
+            ending = seconds() + 5;
+        }
+    }
+    for (struct offer *offer = offers; offer < offers + CLIENTS; offer++) release(fd, offer);
+    close(fd);
+    printf("@done\n");
+    return 0;
+}
