@@ -56,6 +56,25 @@ fn build(compiler: &str, library: &Path, folder: &Path) -> PathBuf {
 }
 
 #[test]
+fn firmware_library_is_position_independent() {
+    let library = firmware_library().expect("the library builds");
+    let text = tool(Command::new("readelf").args(["--relocs", "--wide"]).arg(library));
+    // Addresses of 32 bits, relative to nothing: an image that is loaded elsewhere cannot have them, and EDK2's GenFw refuses them.
+    // Debug information has offsets of this kind.
+    let (mut in_debug, mut absolute, mut relative) = (false, Vec::new(), 0);
+    for line in text.lines() {
+        if line.starts_with("Relocation section") {
+            in_debug = line.contains(".debug_");
+        } else if !in_debug {
+            relative += u32::from(line.contains(" R_X86_64_PC32"));
+            absolute.extend(Some(line).filter(|line| line.contains(" R_X86_64_32")));
+        }
+    }
+    assert!(relative > 100, "relocations are listed");
+    assert!(absolute.is_empty(), "{} absolute relocations: {:?}", absolute.len(), absolute.first());
+}
+
+#[test]
 fn firmware_library_for_uefi_has_no_std() {
     let library = std::fs::read(coff_firmware_library().expect("the library builds")).expect("the library");
     let names = |text: &str| library.windows(text.len()).any(|window| window == text.as_bytes());
