@@ -42,7 +42,7 @@ const NAME_DAT: &str = "ib0-dat";
 /// How long a recovery waits for the port.
 const PORT_PATIENCE: Duration = Duration::from_secs(30);
 /// How long the port may take to join the broadcast group.
-const IP_UP_NANOS: u64 = 30_000_000_000;
+const IP_UP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Who this node is and what its adapter has.
 #[derive(Clone, Copy, Debug)]
@@ -195,14 +195,14 @@ impl<'n> Prepared<'n> {
         for time in adapter.hca().steps() {
             println!("@step name={} us={}", time.step.name(), time.took.as_micros());
         }
-        println!("@step name=adapter_open us={}", (clock.now() - start) / 1000);
+        println!("@step name=adapter_open us={}", (clock.now() - start).as_micros());
         let outcome = work(&mut adapter);
         if let Some(cause) = adapter.hca().fatal() {
             return Err(Failure::DeviceLost(Error::Fatal(cause)));
         }
         let down = clock.now();
         let closed = adapter.close().map_err(Failure::Hca);
-        println!("@step name=adapter_close us={}", (clock.now() - down) / 1000);
+        println!("@step name=adapter_close us={}", (clock.now() - down).as_micros());
         outcome.and(closed)
     }
 }
@@ -242,7 +242,7 @@ pub fn drive_on(
     mut step: impl FnMut(&mut Adapter<'_>, Turn) -> Result<ControlFlow<(), Wake>, Failure>,
 ) -> Result<(), Failure> {
     loop {
-        let now = Instant::from_nanos(clock.now());
+        let now = clock.now();
         let wake = adapter.poll(now);
         let ControlFlow::Continue(next) = step(adapter, Turn::Poll(now))? else { return Ok(()) };
         if let Some(cause) = adapter.hca().fatal() {
@@ -257,8 +257,8 @@ pub fn drive_on(
 
 /// Sleeps, unless something is due by `wake` or has come since `now`.
 pub(crate) fn rest(adapter: &mut Adapter<'_>, clock: Clock, now: Instant, wake: Wake) {
-    if !wake.is_due(now) && adapter.prepare_idle(Instant::from_nanos(clock.now())) {
-        clock.idle(wake.deadline(now).unwrap_or(Instant::MAX).as_nanos());
+    if !wake.is_due(now) && adapter.prepare_idle(clock.now()) {
+        clock.idle(wake.deadline(now).unwrap_or(Instant::MAX));
     }
 }
 
@@ -277,7 +277,7 @@ pub fn recover(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
             Ok(()) | Err(OpenError::PortNotActive { .. }) => break,
             Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => {
                 println!("hca: the last recovery was a short time ago: another in {wait_ms} ms");
-                let end = clock.now() + wait_ms * 1_000_000;
+                let end = clock.now() + Duration::from_millis(wait_ms);
                 while clock.now() < end {
                     clock.idle(end);
                 }
@@ -288,7 +288,7 @@ pub fn recover(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
             Err(error) => println!("hca: recovery: {error}"),
         }
     }
-    println!("@recovered us={}", (clock.now() - began) / 1000);
+    println!("@recovered us={}", (clock.now() - began).as_micros());
     Ok(())
 }
 
@@ -298,7 +298,7 @@ pub fn recover(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
 /// Those of [`drive`]; the port joined no broadcast group in 30 s.
 pub fn wait_ip_up(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
     let start = clock.now();
-    let end = start + IP_UP_NANOS;
+    let end = start + IP_UP_LIMIT;
     drive(adapter, clock, |adapter, now| {
         let Some(ip) = adapter.ip() else {
             return Err(Failure::app("there is no IP where neighbours are named"));
@@ -309,15 +309,15 @@ pub fn wait_ip_up(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure
                 ip.address(),
                 ip.prefix_len(),
                 ip.mtu(),
-                (now.as_nanos() - start) / 1000
+                (now - start).as_micros()
             );
             return Ok(ControlFlow::Break(()));
         }
-        if now.as_nanos() >= end {
+        if now >= end {
             return Err(Failure::app(
                 "the port joined no broadcast group in 30 s: is there a subnet administrator?",
             ));
         }
-        Ok(ControlFlow::Continue(Wake::At(Instant::from_nanos(end))))
+        Ok(ControlFlow::Continue(Wake::At(end)))
     })
 }

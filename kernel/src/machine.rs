@@ -4,6 +4,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::time::Duration;
 
+use driver_mlx::Instant;
 use heapless::Vec;
 
 use crate::arch::clock::{self, Reference};
@@ -344,18 +345,18 @@ impl fmt::Display for About<'_> {
 pub struct Clock(());
 
 impl Clock {
-    /// Nanoseconds, monotonic.
+    /// The time: monotonic.
     #[must_use]
     #[inline]
-    pub fn now(self) -> u64 {
-        clock::now()
+    pub fn now(self) -> Instant {
+        Instant::from_nanos(clock::now())
     }
 
     /// Waits until a device's interrupt or until `deadline` of [`Clock::now`]; may return earlier.
     /// Halts the CPU unless the deadline is close. Each device's owner takes its flags by
     /// [`Vectors::take_fired`].
-    pub fn idle(self, deadline: u64) {
-        interrupts::idle(deadline, u64::MAX);
+    pub fn idle(self, deadline: Instant) {
+        interrupts::idle(deadline.as_nanos(), u64::MAX);
     }
 
     /// Timer interrupts since boot, and interrupts that nobody asked for.

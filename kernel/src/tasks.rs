@@ -45,7 +45,7 @@ pub struct Net<'n, 'a> {
 impl<'n, 'a> Net<'n, 'a> {
     /// Shares `adapter`.
     pub fn new(adapter: &'n mut Adapter<'a>, clock: Clock) -> Self {
-        let now = Cell::new(Instant::from_nanos(clock.now()));
+        let now = Cell::new(clock.now());
         Self { adapter: RefCell::new(adapter), clock, now, wake: Cell::new(Wake::Now) }
     }
 
@@ -110,7 +110,7 @@ impl<'n, 'a> Net<'n, 'a> {
         // Nobody is woken by name: each turn polls all.
         let mut context = Context::from_waker(Waker::noop());
         loop {
-            let now = Instant::from_nanos(self.clock.now());
+            let now = self.clock.now();
             self.now.set(now);
             let served = self.look(|adapter| adapter.poll(now).earliest(serve(adapter, now)));
             self.wake.set(served);

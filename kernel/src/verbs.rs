@@ -2,8 +2,7 @@
 
 use driver_mlx::report::Report;
 use driver_mlx::{
-    AsyncEvent, Config, Duration, Error, Hca, HcaParts, HcaStorage, Instant, LinkState, Platform, PortState,
-    Wake,
+    AsyncEvent, Config, Duration, Error, Hca, HcaParts, HcaStorage, LinkState, Platform, PortState, Wake,
 };
 
 use crate::choice::Choice;
@@ -103,14 +102,14 @@ pub fn run<const BLOCKS: usize>(
         for time in hca.steps() {
             println!("@step name={} us={}", time.step.name(), time.took.as_micros());
         }
-        println!("@step name=bring_up us={}", (clock.now() - start) / 1000);
+        println!("@step name=bring_up us={}", (clock.now() - start).as_micros());
         let outcome = match (work(&mut hca, clock), hca.fatal()) {
             (_, Some(cause)) => Err(Failure::DeviceLost(Error::Fatal(cause))),
             (outcome, None) => outcome,
         };
         let down = clock.now();
         let closed = hca.tear_down().map_err(Failure::Hca);
-        println!("@step name=tear_down us={}", (clock.now() - down) / 1000);
+        println!("@step name=tear_down us={}", (clock.now() - down).as_micros());
         outcome.and(closed)
     });
     if let Some(error) = result.as_ref().err().and_then(Failure::of_device) {
@@ -128,14 +127,13 @@ pub fn wait_active(
     clock: Clock,
     mut told: impl FnMut(AsyncEvent),
 ) -> Result<PortState, Failure> {
-    let now = || Instant::from_nanos(clock.now());
-    let limit = now() + ACTIVE_LIMIT;
+    let limit = clock.now() + ACTIVE_LIMIT;
     loop {
         let port = hca.port()?;
         if port.state == LinkState::Active {
             return Ok(port);
         }
-        let began = now();
+        let began = clock.now();
         if began > limit {
             return Err(Failure::app(format_args!(
                 "HCA: the port is {:?}, not Active, after {} s: is there a subnet manager?",
@@ -145,8 +143,8 @@ pub fn wait_active(
         }
         hca.arm_events();
         let wake = hca.poll(began).earliest(Wake::At(began + ASK));
-        clock.idle(wake.deadline(began).unwrap_or(began).as_nanos());
-        let _ = hca.poll(now());
+        clock.idle(wake.deadline(began).unwrap_or(began));
+        let _ = hca.poll(clock.now());
         while let Some(event) = hca.next_event() {
             told(event);
         }

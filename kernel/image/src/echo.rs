@@ -39,10 +39,10 @@ fn work(
     let socket = rds.bind(SocketAddr::new(adapter.address(), 0)).map_err(Failure::app)?;
     let (mut sent, mut answered, mut bytes) = (0, 0, 0);
     let mut buffer = [0; MAX_LEN];
-    let mut give_up = clock.now().saturating_add(stall);
+    let mut give_up = clock.now().as_nanos().saturating_add(stall);
     node::drive_on(adapter, clock, |adapter, now| {
         let Some(now) = now else {
-            give_up = clock.now().saturating_add(stall);
+            give_up = clock.now().as_nanos().saturating_add(stall);
             return node::carry_on(rds.adapter_recovered(adapter), adapter);
         };
         let wake = rds.poll(adapter, driver_mlx::Instant::from_nanos(now));

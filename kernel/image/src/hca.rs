@@ -69,6 +69,6 @@ fn use_port(hca: &mut Hca<'_, BareMetal>, clock: Clock) -> Result<(), Failure> {
             link.mac, link.mtu
         ),
     }
-    println!("@step name=port_active us={}", (clock.now() - up) / 1000);
+    println!("@step name=port_active us={}", (clock.now() - up).as_micros());
     Ok(())
 }

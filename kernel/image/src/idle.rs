@@ -1,5 +1,6 @@
 //! `app=idle`: waits on the timer for different times and checks that it neither woke early nor slept through.
 
+use driver_mlx::Duration;
 use unikernel::{Clock, ExitCode, Machine, println};
 
 /// Waits in microseconds, on both sides of the border between a pause loop and a halt.
@@ -35,14 +36,14 @@ pub fn run(machine: &mut Machine) -> ExitCode {
 
 /// Waits once, and says whether that ended in time.
 fn wait(clock: Clock, wait_us: u64) -> bool {
-    let deadline = clock.now() + wait_us * 1000;
+    let deadline = clock.now() + Duration::from_micros(wait_us);
     // A wait may end early, for instance by an interrupt that was on its way; then one waits again.
     let mut rounds = 0;
     while clock.now() < deadline {
         clock.idle(deadline);
         rounds += 1;
     }
-    let late_us = (clock.now() - deadline) / 1000;
+    let late_us = (clock.now() - deadline).as_micros() as u64;
     println!("idle {wait_us} us: {late_us} us late, {rounds} rounds");
     late_us < LATE_LIMIT_US && rounds <= 10
 }

@@ -37,7 +37,7 @@ fn host<'s>(
     adapter::wait_ip_up(adapter, clock)?;
     let Some(address) = options.ip.and_then(node::v4) else { return Err(Failure::app("no address")) };
     let config = HostConfig { address, prefix_len: options.prefix_len, gateway: options.gateway, seed };
-    Ok(Host::new(&mut AdapterLink(adapter), packets, &config, clock.now()))
+    Ok(Host::new(&mut AdapterLink(adapter), packets, &config, clock.now().as_nanos()))
 }
 
 /// What is this node's own besides its address: the clock and a seed.
@@ -132,7 +132,7 @@ pub fn tcp(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
             stall_timeout: STALL,
         };
         let mut slot = SocketSlot::EMPTY;
-        let mut client = Client::new(&mut storage, &mut slot, config, own.0.now());
+        let mut client = Client::new(&mut storage, &mut slot, config, own.0.now().as_nanos());
         node::drive(adapter, own.0, |adapter, now| {
             client.poll(&mut host, &mut AdapterLink(adapter), now).map_err(Failure::app)
         })?;

@@ -4,7 +4,7 @@
 //! unmasked. If the machine has an HCA, waits of the HCA's driver must leave the card its flags.
 //! The card, its registers and ranges in use are handed out once.
 
-use driver_mlx::{Instant, Platform};
+use driver_mlx::{Duration, Instant, Platform};
 use unikernel::ExitCode;
 use unikernel::device::{Conflict, Device, Error, Vectors};
 use unikernel::hca::Hardware;
@@ -25,9 +25,9 @@ const CAUSE_OTHER: u32 = 1 << 24;
 const ALLOCATION: u32 = 0x8 | 0x9 << 8 | 0xa << 16;
 
 const CAUSES: [u32; 3] = [CAUSE_RECEIVE_0, CAUSE_TRANSMIT_0, CAUSE_OTHER];
-const SECOND_NANOS: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 /// A wait of the HCA's driver, during which the card's interrupt comes.
-const DRIVER_WAIT_NANOS: u64 = 20_000_000;
+const DRIVER_WAIT: Duration = Duration::from_millis(20);
 
 pub fn run(machine: &mut Machine) -> ExitCode {
     let found = machine.pci().iter().find(|f| f.vendor() == VENDOR_INTEL && f.device() == DEVICE_82574);
@@ -85,12 +85,12 @@ fn check(machine: &mut Machine, device: &Device, hca: Option<&Hardware>) -> Resu
 
         let start = clock.now();
         registers.write32(INTERRUPT_CAUSE_SET, cause);
-        let fired = wait_for_any(clock, hca, &vectors, start + SECOND_NANOS);
-        let woken_us = (clock.now() - start) / 1000;
+        let fired = wait_for_any(clock, hca, &vectors, start + SECOND);
+        let woken_us = (clock.now() - start).as_micros();
         registers.read32(INTERRUPT_CAUSE_READ);
         // The card may tell one cause more than once: what belongs to the first must not be taken for the second.
         for _ in 0..QUIET_ROUNDS {
-            if wait_for_any(clock, None, &vectors, clock.now() + SECOND_NANOS / 200) == 0 {
+            if wait_for_any(clock, None, &vectors, clock.now() + SECOND / 200) == 0 {
                 break;
             }
         }
@@ -98,9 +98,9 @@ fn check(machine: &mut Machine, device: &Device, hca: Option<&Hardware>) -> Resu
         vectors.set_masked(n as u16, true);
         let _ = vectors.take_fired();
         registers.write32(INTERRUPT_CAUSE_SET, cause);
-        let masked = wait_for_any(clock, None, &vectors, clock.now() + SECOND_NANOS / 100);
+        let masked = wait_for_any(clock, None, &vectors, clock.now() + SECOND / 100);
         vectors.set_masked(n as u16, false);
-        let unmasked = wait_for_any(clock, None, &vectors, clock.now() + SECOND_NANOS);
+        let unmasked = wait_for_any(clock, None, &vectors, clock.now() + SECOND);
 
         println!(
             "vector {n}: fired {fired:#x} after {woken_us} us, masked {masked:#x}, unmasked {unmasked:#x}, expected {expected:#x}"
@@ -120,11 +120,11 @@ const QUIET_ROUNDS: usize = 20;
 
 /// Waits for any of the vectors and takes its flags. The driver of an HCA waits first, as for a
 /// command.
-fn wait_for_any(clock: Clock, hca: Option<&Hardware>, vectors: &Vectors, deadline: u64) -> u64 {
+fn wait_for_any(clock: Clock, hca: Option<&Hardware>, vectors: &Vectors, deadline: Instant) -> u64 {
     if let Some(hca) = hca {
-        let end = clock.now() + DRIVER_WAIT_NANOS;
+        let end = clock.now() + DRIVER_WAIT;
         while clock.now() < end {
-            hca.platform().idle(Instant::from_nanos(end));
+            hca.platform().idle(end);
         }
     }
     while clock.now() < deadline {

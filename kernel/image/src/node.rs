@@ -156,7 +156,7 @@ pub fn carry_on<E: core::fmt::Display>(
 
 /// Goes on for a while after the work is done.
 pub fn linger(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
-    let end = clock.now() + LINGER_NANOS;
+    let end = clock.now().as_nanos() + LINGER_NANOS;
     drive(adapter, clock, |_, now| Ok(if now >= end { Status::Done } else { Status::Working(end) }))
 }
 

@@ -3,14 +3,14 @@
 
 use core::net::{Ipv4Addr, SocketAddr};
 
-use driver_mlx::{Instant, Wake};
+use driver_mlx::{Duration, Instant, Wake};
 use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use unikernel::adapter::{self, Adapter, Prepared, Storage};
 use unikernel::choice::Choice;
 use unikernel::{Clock, ExitCode, Machine, Mutex, println};
 
 use crate::cmdline::Options;
-use crate::node::{self, Failure, SECOND};
+use crate::node::{self, Failure};
 
 const PORT: u16 = 4000;
 const MAX_LEN: usize = 4096;
@@ -96,9 +96,10 @@ fn work(
     let (mut sent, mut answered, mut bytes) = (0, 0, 0);
     let mut waiting = None;
     let (mut message, mut there, mut back) = ([0; MAX_LEN], [0; MAX_LEN], [0; MAX_LEN]);
-    let mut give_up = clock.now() + stall_seconds.saturating_mul(SECOND);
+    let stall = Duration::from_secs(stall_seconds);
+    let mut give_up = clock.now() + stall;
     while answered < count {
-        let now = Instant::from_nanos(clock.now());
+        let now = clock.now();
         let wake = sender.poll(now).earliest(echo.poll(now));
         if waiting.is_none() {
             waiting = echo.take(&mut there)?;
@@ -113,18 +114,18 @@ fn work(
                 return Err(Failure::app(format_args!("answer {answered} is not what was sent")));
             }
             (answered, bytes) = (answered + 1, bytes + len);
-            give_up = now.as_nanos() + stall_seconds.saturating_mul(SECOND);
+            give_up = now + stall;
         }
         if sent == answered && sent < count && sender.give((second, PORT).into(), fill(&mut message, sent))? {
             sent += 1;
         }
-        if now.as_nanos() > give_up {
+        if now > give_up {
             return Err(Failure::app(format_args!("no answer to message {answered} in time")));
         }
         // Both have to agree to sleep: an interrupt of either ends it.
-        let asleep = |side: &mut Side<'_, '_>| side.adapter.prepare_idle(Instant::from_nanos(clock.now()));
+        let asleep = |side: &mut Side<'_, '_>| side.adapter.prepare_idle(clock.now());
         if !wake.is_due(now) && asleep(&mut sender) && asleep(&mut echo) {
-            clock.idle(wake.deadline(now).map_or(give_up, |at| at.as_nanos().min(give_up)));
+            clock.idle(wake.deadline(now).map_or(give_up, |at| at.min(give_up)));
         }
     }
     println!("@pair messages={answered} bytes={bytes}");

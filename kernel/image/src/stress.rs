@@ -47,7 +47,7 @@ fn work(
     let (mut packets, mut storage) = (PACKETS.lock(), STORAGE.lock());
     let (prefix_len, gateway) = (options.prefix_len, options.gateway);
     let host = HostConfig { address, prefix_len, gateway, seed: config.random };
-    let mut host = Host::new(&mut AdapterLink(adapter), &mut packets, &host, clock.now());
+    let mut host = Host::new(&mut AdapterLink(adapter), &mut packets, &host, clock.now().as_nanos());
     let mut slot = SocketSlot::EMPTY;
     let say = &mut |say| println!("{say}");
     let mut app = Stress::start(adapter, &mut storage, &mut slot, *config, say).map_err(Failure::app)?;

@@ -93,7 +93,7 @@ fn run<W: Work>(
         println!("@result {}", report(node.work()));
         let closed = node.close(adapter).map_err(Failure::app);
         driven.and(closed)?;
-        let end = clock.now() + LINGER;
+        let end = clock.now().as_nanos() + LINGER;
         drive(adapter, clock, |_, turn| match turn {
             Turn::Poll(now) if now.as_nanos() < end => Ok(Status::Working(end)),
             _ => Ok(Status::Done),

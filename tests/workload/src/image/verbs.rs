@@ -1,7 +1,7 @@
 //! `program=verbs`: prints its address as an `@verbs` line and takes the peer's as a `@peer` line on
 //! COM1.
 
-use driver_mlx::{Error, Hca, HcaStorage, Instant, Psn, Wake};
+use driver_mlx::{Duration, Error, Hca, HcaStorage, Instant, Psn, Wake};
 use unikernel::choice::Choice;
 use unikernel::console::Input;
 use unikernel::failure::Failure;
@@ -17,7 +17,7 @@ const BLOCKS: usize = (DMA_BYTES >> 12) as usize;
 const DMA_BYTES: u64 = 16 << 20;
 const STALL: u64 = 30 * SECOND;
 /// Interval at which the console is polled, in nanoseconds.
-const INPUT: u64 = 5_000_000;
+const INPUT: Duration = Duration::from_millis(5);
 
 static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
 
@@ -37,16 +37,17 @@ fn exchange(hca: &mut Hca<'_, BareMetal>, clock: Clock, config: Config) -> Resul
     verbs.connect(hca, &peer).map_err(failed)?;
     loop {
         let now = clock.now();
-        let wake = hca.poll(Instant::from_nanos(now));
-        let status = verbs.poll(hca, now).map_err(failed)?;
+        let wake = hca.poll(now);
+        let status = verbs.poll(hca, now.as_nanos()).map_err(failed)?;
         if let Some(result) = verbs.take_result() {
             println!("@result {result}");
         }
         let Status::Working(deadline) = status else { break };
         fail_if_lost(hca)?;
+        let deadline = Instant::from_nanos(deadline);
         if deadline > now && verbs.prepare_idle(hca) {
-            let wake = wake.earliest(Wake::At(Instant::from_nanos(deadline)));
-            clock.idle(wake.deadline(Instant::from_nanos(now)).map_or(now, Instant::as_nanos));
+            let wake = wake.earliest(Wake::At(deadline));
+            clock.idle(wake.deadline(now).unwrap_or(now));
         }
     }
     verbs.close(hca).map_err(failed)
@@ -65,7 +66,7 @@ fn fail_if_lost(hca: &Hca<'_, BareMetal>) -> Result<(), Failure> {
 
 /// Reads the peer's line from the console. Reports other lines.
 fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, clock: Clock, wait: u64) -> Result<Address, Failure> {
-    let end = clock.now().saturating_add(wait);
+    let end = clock.now() + Duration::from_nanos(wait);
     let mut input = Input::new();
     loop {
         let peer = input.poll(|line| {
@@ -85,7 +86,7 @@ fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, clock: Clock, wait: u64) -> Resul
         if now > end {
             return Err(Failure::app(format_args!("no @peer line for {} s", wait / SECOND)));
         }
-        let _ = hca.poll(Instant::from_nanos(now));
+        let _ = hca.poll(now);
         while hca.next_event().is_some() {}
         fail_if_lost(hca)?;
         clock.idle(now + INPUT);
