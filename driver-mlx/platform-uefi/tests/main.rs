@@ -42,7 +42,7 @@ fn self_test_passes_over_firmware_calls() {
     });
     let platform = device.platform();
     assert!(platform.is_physical());
-    let mut summary = selftest::run(platform, first, storage, &Config::DEFAULT, out);
+    let mut summary = selftest::run(platform, first, storage, (&Config::DEFAULT, false), out);
     let config = (&Config::DEFAULT, Generation::UNKNOWN);
     selftest::layers(platform, second, storage, config, &mut summary, out);
     let verdicts = Level::ALL.map(|level| summary.verdict(level));

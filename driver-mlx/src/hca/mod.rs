@@ -5,6 +5,7 @@
 //! create, `port` the link.
 
 mod bring_up;
+mod dump;
 mod firmware;
 mod memory;
 mod objects;

@@ -56,7 +56,7 @@ fn test(program: &mut Program, function: &Function, clock: Clock) -> bool {
         let out = &mut |line: core::fmt::Arguments<'_>| program.line(line);
         let (storage, platform) = (&mut *STORAGE.lock(), device.platform());
         let config = Config { physical_function: platform.is_physical(), ..Config::DEFAULT };
-        let mut summary = selftest::run(platform, first, storage, &config, out);
+        let mut summary = selftest::run(platform, first, storage, (&config, true), out);
         let layers = (&config, Generation::UNKNOWN);
         selftest::layers(platform, second, storage, layers, &mut summary, out);
         summary.tell(out);

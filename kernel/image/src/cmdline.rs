@@ -26,7 +26,7 @@ const MTU: &str = "a number of bytes from 576 to 9000";
 const SECONDS: &str = "a decimal number of 1 or more";
 
 /// Keys of the command line.
-pub const KEYS: [Key; 28] = [
+pub const KEYS: [Key; 29] = [
     Key::new("app", APP_EXPECTED, "which application runs"),
     Key::new(
         "ip",
@@ -89,6 +89,7 @@ pub const KEYS: [Key; 28] = [
         "a number from 1 to 4094",
         "the VLAN of an Ethernet port; without it frames have no tag",
     ),
+    Key::new("dump", "yes or no", "with app=selftest: prints what `cargo xtask profile` reads; default no"),
     Key::new("kind", "a name", "with app=fault: which fault"),
     Key::new(
         "switches",
@@ -96,6 +97,8 @@ pub const KEYS: [Key; 28] = [
         "with app=rds mode=stress: without to= the other side has the switches, and here are -p and -c",
     ),
 ];
+
+const YES_OR_NO: [(&str, bool); 2] = [("yes", true), ("no", false)];
 
 /// An address and the port GID of whoever has it.
 pub type Neighbour = (IpAddr, Ipv6Addr);
@@ -155,6 +158,8 @@ pub struct Options<'a> {
     pub vlan: Option<u16>,
     /// Whether `app=hca` takes its BARs away first.
     pub clear_bars: bool,
+    /// `app=selftest` prints the lines of `Hca::dump`.
+    pub dump: bool,
     /// The fault that `app=fault` raises.
     pub kind: Option<&'a str>,
     /// rds-stress's switches.
@@ -215,15 +220,14 @@ impl<'a> Options<'a> {
             clear_bars: value
                 .judged("bars", |name| named(&[("clear", true), ("keep", false)], name))?
                 .unwrap_or(false),
-            verify: value
-                .judged("verify", |name| named(&[("yes", true), ("no", false)], name))?
-                .unwrap_or(true),
+            verify: value.judged("verify", |name| named(&YES_OR_NO, name))?.unwrap_or(true),
             dma_bytes: value.judged("dma", whole_blocks)?.unwrap_or(DEFAULT_DMA_BYTES),
             hca: words.value("hca")?.unwrap_or(Choice::Nth(0)),
             mtu: value
                 .judged("mtu", |mtu| mtu.parse().ok().filter(|mtu| MTUS.contains(mtu)))?
                 .unwrap_or(1500),
             vlan: value.judged("vlan", |vlan| vlan.parse().ok().filter(|vlan| (1..=4094).contains(vlan)))?,
+            dump: value.judged("dump", |name| named(&YES_OR_NO, name))?.unwrap_or(false),
             kind: words.get("kind"),
             switches: words.get("switches").unwrap_or(""),
         })

@@ -24,7 +24,7 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let mut memory = || machine.dma(options.dma_bytes).ok().and_then(|memory| hca::regions(memory).ok());
     let (first, second) = (memory(), memory());
     let out = &mut |line: core::fmt::Arguments<'_>| println!("{line}");
-    let mut summary = selftest::run(platform, first, &mut storage, &config, out);
+    let mut summary = selftest::run(platform, first, &mut storage, (&config, options.dump), out);
     let boot = node::generation(machine);
     selftest::layers(platform, second, &mut storage, (&config, boot), &mut summary, out);
     summary.tell(&mut |line| println!("{line}"));

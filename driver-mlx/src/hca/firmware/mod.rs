@@ -63,6 +63,8 @@ pub(super) struct Firmware<'s, P: Platform> {
     /// ENABLE_HCA and INIT_HCA succeeded and have not been undone.
     enabled: bool,
     initialized: bool,
+    /// Pages that firmware required before SET_HCA_CAP and before INIT_HCA.
+    start_pages: [u32; 2],
     /// Foreign memory was unmapped because bus mastering was off.
     gave_back_foreign: bool,
 }
@@ -132,6 +134,7 @@ impl<'s, P: Platform> Firmware<'s, P> {
             region_in_use,
             enabled: false,
             initialized: false,
+            start_pages: [0; 2],
             gave_back_foreign: false,
         })
     }
@@ -154,6 +157,10 @@ impl<'s, P: Platform> Firmware<'s, P> {
 
     pub(super) fn caps(&self) -> &Capabilities {
         &self.caps
+    }
+
+    pub(super) fn start_pages(&self) -> [u32; 2] {
+        self.start_pages
     }
 
     pub(super) fn identity(&self) -> &Identity {

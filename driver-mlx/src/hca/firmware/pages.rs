@@ -34,8 +34,9 @@ pub(super) struct Pages<'a, 's, 'm, P: Platform> {
 }
 
 impl<P: Platform> Pages<'_, '_, '_, P> {
-    /// Asks how many pages firmware needs for a stage of bring-up, and gives them if there are as many.
-    pub(super) fn supply(&mut self, stage: QueryPagesOp) -> Result<(), Error> {
+    /// Queries how many pages firmware needs for a stage of bring-up, gives them if there are as
+    /// many, and returns the number.
+    pub(super) fn supply(&mut self, stage: QueryPagesOp) -> Result<u32, Error> {
         let mut query = input::<{ query_pages_in::SIZE }>(Opcode::QUERY_PAGES, stage.0);
         query_pages_in::embedded_cpu_function.set(&mut query, self.firmware.identity.embedded_cpu);
         let mut out = [0; query_pages_out::SIZE];
@@ -53,7 +54,8 @@ impl<P: Platform> Pages<'_, '_, '_, P> {
         if needed > available {
             return Err(Error::InsufficientPages { needed, available });
         }
-        self.give(own, needed as usize)
+        self.give(own, needed as usize)?;
+        Ok(needed as u32)
     }
 
     /// Gives `count` pages, of which there must be as many.

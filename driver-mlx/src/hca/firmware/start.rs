@@ -59,7 +59,7 @@ impl<'s, P: Platform> Firmware<'s, P> {
         self.enter(Step::Issi);
         self.setup(memory).agree_on_issi()?;
         self.enter(Step::BootPages);
-        self.pages(memory).supply(QueryPagesOp::BOOT)?;
+        let boot = self.pages(memory).supply(QueryPagesOp::BOOT)?;
         if self.limits.read_segment(self.platform.bar()) {
             self.setup(memory).read_default_timeouts()?;
         }
@@ -70,7 +70,8 @@ impl<'s, P: Platform> Firmware<'s, P> {
         self.enter(Step::Capabilities);
         let atomic = self.setup(memory).set_capabilities()?;
         self.enter(Step::InitPages);
-        self.pages(memory).supply(QueryPagesOp::INIT)?;
+        let init = self.pages(memory).supply(QueryPagesOp::INIT)?;
+        self.start_pages = [boot, init];
         self.enter(Step::InitHca);
         let init = input::<{ init_hca_in::SIZE }>(Opcode::INIT_HCA, 0);
         self.exec(memory, &init, &mut [0; init_hca_out::SIZE])?;

@@ -27,11 +27,12 @@ const CQ_ENTRIES: u32 = 512;
 pub(super) const MEMORY_WANTED: &str = "there is no memory for the device";
 
 /// Tries the driver's levels one after the other; one that fails ends it. [`layers`](super::layers) goes on, with memory of its own.
+/// Also writes the lines of [`Hca::dump`] if `dump` is set.
 pub fn run<P: Platform + Copy>(
     platform: P,
     memory: Option<(DmaRegion, HostRegion)>,
     storage: &mut Storage<P::Bar>,
-    config: &Config,
+    (config, dump): (&Config, bool),
     out: Out<'_>,
 ) -> Summary {
     let mut summary = Summary::new();
@@ -40,7 +41,7 @@ pub fn run<P: Platform + Copy>(
         summary.set(level, Verdict::Passed);
         level = Level::Commands;
         let memory = memory.ok_or(Stage::Wrong(MEMORY_WANTED))?;
-        life(platform, memory, storage, config, (&mut level, &mut summary), out)
+        life(platform, memory, storage, (config, dump), (&mut level, &mut summary), out)
     });
     match ended {
         Ok(()) => summary.set(level, Verdict::Passed),
@@ -83,7 +84,7 @@ fn life<P: Platform + Copy>(
     platform: P,
     (region, host): (DmaRegion, HostRegion),
     storage: &mut Storage<P::Bar>,
-    config: &Config,
+    (config, dump): (&Config, bool),
     (level, summary): (&mut Level, &mut Summary),
     out: Out<'_>,
 ) -> Result<(), Stage> {
@@ -106,7 +107,8 @@ fn life<P: Platform + Copy>(
         ),
     );
     out(format_args!("{:?}", hca.caps()));
-    let outcome = levels(&mut hca, level, summary, out);
+    let dumped = if dump { hca.dump(out) } else { Ok(()) };
+    let outcome = dumped.map_err(Stage::from).and_then(|()| levels(&mut hca, level, summary, out));
     let began = platform.now();
     let pages = hca.firmware_pages();
     // What failed before it is what is told.
