@@ -124,7 +124,7 @@ impl Caps {
         } else {
             Default::default()
         };
-        Self {
+        let mut caps = Self {
             general_max,
             general_current,
             atomic,
@@ -134,6 +134,26 @@ impl Caps {
             roce,
             flow_tables,
             quality_of_service,
+        };
+        for (kind, field, value) in profile.card.other_capabilities {
+            // A type that is not modelled has no bytes.
+            if let Some(block) = caps.other_mut(*kind).filter(|block| !block.is_empty()) {
+                field.set(block, *value);
+            }
+        }
+        caps
+    }
+
+    /// The block of a type that has fields in [`Card::other_capabilities`](crate::Card).
+    fn other_mut(&mut self, kind: CapType) -> Option<&mut Vec<u8>> {
+        match kind {
+            CapType::ATOMIC => Some(&mut self.atomic),
+            CapType::DEV_MEM => Some(&mut self.device_memory),
+            CapType::GENERAL_2 => Some(&mut self.general_2),
+            CapType::ETHERNET_OFFLOADS => Some(&mut self.ethernet_offloads),
+            CapType::ROCE => Some(&mut self.roce),
+            CapType::FLOW_TABLE => Some(&mut self.flow_tables),
+            _ => None,
         }
     }
 
@@ -392,7 +412,7 @@ fn general(profile: &Profile) -> Vec<u8> {
         (later::CAP_LOG_DMA_MMO_MAX_SIZE, LOG_MAX_COPY),
     ];
     let of_medium = if profile.card.is_ethernet() { ethernet::GENERAL } else { &[] };
-    for (field, value) in values.iter().chain(profile.card.capabilities).chain(of_medium) {
+    for (field, value) in values.iter().chain(of_medium).chain(profile.card.capabilities) {
         field.set(&mut block, *value);
     }
     c::general_obj_types.set(&mut block, 1u64 << later::RESERVED_QPN_OBJECT);

@@ -7,7 +7,7 @@
 use mlx5_prm::Field;
 use mlx5_prm::caps::cmd_hca_cap as cap;
 use mlx5_prm::opcode::Opcode;
-use mlx5_prm::value::{PortType, RegisterId};
+use mlx5_prm::value::{CapType, PortType, RegisterId};
 use rdma_fabric::infiniband::Speeds;
 
 /// A kind of card.
@@ -55,6 +55,8 @@ pub struct Card {
     pub has_smi: bool,
     /// Capabilities that are otherwise than a ConnectX-5's.
     pub capabilities: &'static [(Field, u32)],
+    /// The same of the other types of capabilities.
+    pub other_capabilities: &'static [(CapType, Field, u32)],
     /// The key that ends a scatter list, if QUERY_SPECIAL_CONTEXTS says which.
     pub terminator: Option<u32>,
     /// Registers that ACCESS_REG refuses to write.
@@ -132,6 +134,7 @@ pub const CONNECTX_5: Card = Card {
     capability_mask: 0x2651_e848,
     has_smi: true,
     capabilities: &[],
+    other_capabilities: &[],
     terminator: None,
     read_only_registers: &[],
     refused_commands: &[],

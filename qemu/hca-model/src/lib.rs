@@ -58,6 +58,7 @@ pub mod hca;
 pub mod health;
 mod icmd;
 pub mod log;
+pub mod measured;
 pub mod meter;
 mod object;
 pub mod pages;

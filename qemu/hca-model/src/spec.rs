@@ -333,10 +333,26 @@ impl DeviceSpec {
             format!("  {:<28}{}, firmware {major}.{minor}.{sub_minor:04}\n", card.name, card.title)
         });
         let knobs = KNOBS.iter().map(|knob| format!("  {:<28}{}\n", knob.form(), knob.meaning));
-        let cards: String = cards.collect();
+        let own = format!("  {:<28}a profile that `cargo xtask profile` made of a card\n", "FILE.profile");
+        let cards: String = cards.chain([own]).collect();
         let knobs: String = knobs.collect();
         format!("cards:\n{cards}\nbehind a card, each after a comma:\n{knobs}")
     }
+}
+
+/// Returns the card of a name, or of the profile in a file if `name` has a `/` or ends with
+/// `.profile`.
+fn card(name: &str) -> Result<&'static Card, SpecError> {
+    if name.contains('/') || name.ends_with(".profile") {
+        let text = std::fs::read_to_string(name);
+        let text = text.map_err(|error| SpecError(format!("cannot read the profile `{name}`: {error}")))?;
+        let card = Card::parse(&text).map_err(|why| SpecError(format!("profile `{name}`: {why}")))?;
+        return Ok(Box::leak(Box::new(card)));
+    }
+    Card::named(name).ok_or_else(|| {
+        let cards: Vec<&str> = Card::ALL.iter().map(|card| card.name).collect();
+        SpecError(format!("no card is called `{name}`: there are {}", cards.join(", ")))
+    })
 }
 
 impl Default for DeviceSpec {
@@ -357,10 +373,7 @@ impl FromStr for DeviceSpec {
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let mut words = text.split(',').map(str::trim);
         let name = words.next().unwrap_or_default();
-        let Some(card) = Card::named(name) else {
-            let cards: Vec<&str> = Card::ALL.iter().map(|card| card.name).collect();
-            return Err(SpecError(format!("no card is called `{name}`: there are {}", cards.join(", "))));
-        };
+        let card = card(name)?;
         let mut model = Profile::of(card, 0);
         for word in words {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));

@@ -4,8 +4,10 @@ use apps::rds::Generation;
 use apps::selftest::{self, Level, Storage, Verdict};
 use driver_mlx::Config;
 use harness::{World, WorldConfig, host_region};
+use hca_model::caps::Caps;
 use hca_model::card::{CONNECTX_4, Card};
-use hca_model::{Habits, Profile};
+use hca_model::measured::{Dump, Measured};
+use hca_model::{DeviceSpec, Habits, Profile};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::HealthSyndrome;
 
@@ -24,7 +26,7 @@ fn verdicts_of(profile: Profile, cable: bool) -> (Vec<Verdict>, bool, String) {
     let mut text = String::new();
     let out = &mut |line: std::fmt::Arguments<'_>| text += &format!("{line}\n");
     let config = Config::DEFAULT;
-    let mut summary = selftest::run(&platform, Some((region, host_region())), storage, &config, out);
+    let mut summary = selftest::run(&platform, Some((region, host_region())), storage, (&config, true), out);
     let again = Some((world.memory(0).region_again(), host_region()));
     selftest::layers(&platform, again, storage, (&config, Generation::UNKNOWN), &mut summary, out);
     summary.tell(out);
@@ -140,4 +142,63 @@ fn a_card_that_leaves_too_little_memory_for_rds_fails_with_it() {
     wanted[Level::Rds as usize] = Verdict::Failed;
     assert_eq!((verdicts, verified), (wanted, false), "{text}");
     reported(&text, "RDS: DAT_INSUFFICIENT_RESOURCES (DAT_RESOURCE_MEMORY)", &["CREATE_MKEY op_mod 0x0: ok"]);
+}
+
+/// Returns the card of a self-test's dump.
+fn measured(card: &'static Card) -> Measured {
+    let (_, verified, text) = verdicts_of(Profile::of(card, 0), true);
+    assert!(verified, "{text}");
+    let identity = Profile::of(card, 0);
+    for secret in [format!("{:016x}", identity.port_guid), identity.mac().to_string().replace(':', "")] {
+        let dump: String = text.lines().filter(|line| line.starts_with("@dump ")).collect();
+        assert!(!dump.contains(&secret), "{secret}: {dump}");
+    }
+    Dump::parse(&text).and_then(|dump| dump.card()).expect("a card")
+}
+
+#[test]
+fn a_dump_makes_the_profile_of_the_card() {
+    for card in Card::ALL.iter().filter(|card| card.name != "vf") {
+        let Measured { card: found, remarks } = measured(card);
+        assert_eq!(found, **card, "{}", found.to_text());
+        assert!(remarks.iter().all(|remark| remark.starts_with("bring-up, ")), "{remarks:?}");
+        assert!(remarks.iter().any(|remark| remark.starts_with("bring-up, init_hca: ")), "{remarks:?}");
+    }
+}
+
+/// A card that is none of the emulated ones: its profile, from a file, makes a card with the same dump.
+#[test]
+fn a_profile_from_a_file_is_a_card_like_others() {
+    let text = "base = cx-6-dx\ndevice_id = 0x101f\npsid = LNV_0000000001\nfirmware = 26.39.1002\nhardware_id = 0x216\n\
+        vectors = 128\ntechnology = 4\npci_link = 4 8\nboot_pages = 7\ninit_pages = 4660\nprotocols = 0x100000 0x800\n\
+        command_timeouts = 0x20000005 0x20000002\ndefault_timeouts = 0x4:0x20000005\ngeneral.log_max_cq = 0x14\n\
+        general.log_max_tir = 0x8\nroce.l3_type = 0x6\n";
+    let path = std::env::temp_dir().join(format!("lx-{}.profile", std::process::id()));
+    std::fs::write(&path, text).expect("a file");
+    let spec = format!("{},training=2ms", path.display()).parse::<DeviceSpec>();
+    let missing = std::fs::remove_file(&path).map(|()| path.display().to_string()).expect("removed");
+    let card = spec.expect("a profile").card();
+    let Measured { card: found, .. } = measured(card);
+    assert_eq!(found.to_text(), text);
+    assert_eq!(Card::parse(text), Ok(found));
+    let error = missing.parse::<DeviceSpec>().expect_err("gone").to_string();
+    assert!(error.starts_with("cannot read the profile `"), "{error}");
+}
+
+/// A card that announces what the model lacks: the profile leaves that out and says so.
+#[test]
+fn abilities_that_the_model_lacks_are_remarks() {
+    let (_, _, text) = verdicts_of(Profile::of(&CONNECTX_4, 0), true);
+    let field = mlx5_prm::caps::cmd_hca_cap::dct;
+    let mut block = Caps::new(&Profile::of(&CONNECTX_4, 0))
+        .query(mlx5_prm::value::CapType::GENERAL, false)
+        .expect("general")
+        .to_vec();
+    field.set(&mut block, 1u32);
+    let line = usize::try_from(field.bit_offset / 8 / 32).expect("small");
+    let bytes: String = block[32 * line..][..32].iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = format!("{text}@dump cap=0x0 max at={:#x} {bytes}\n", 32 * line);
+    let Measured { card, remarks } = Dump::parse(&text).and_then(|dump| dump.card()).expect("a card");
+    assert_eq!(card, CONNECTX_4);
+    assert_eq!(remarks[0], "general.dct: the card has 0x1, the model 0x0");
 }

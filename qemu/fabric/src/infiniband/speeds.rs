@@ -19,6 +19,12 @@ impl Speeds {
     /// All speeds up to NDR.
     pub const NDR: Self = Self(Self::HDR.0 | NDR);
 
+    /// Returns the speeds of a port that has these bits of PTYS. Unknown bits are left out.
+    #[must_use]
+    pub const fn from_ptys(bits: u32) -> Self {
+        Self(bits & Self::NDR.0)
+    }
+
     /// Returns the speeds as bits of PTYS.
     #[must_use]
     pub const fn ptys(self) -> u32 {

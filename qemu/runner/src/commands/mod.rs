@@ -4,6 +4,7 @@ mod bench;
 mod checks;
 mod demo;
 mod install;
+mod profile;
 
 use crate::kernel_image;
 use crate::setup;
@@ -29,6 +30,7 @@ pub fn sections() -> [Section; 3] {
     let own = vec![
         Entry::of::<demo::Demonstrate>(),
         Entry::of::<install::Install>(),
+        Entry::of::<profile::MakeProfile>(),
         checks::docs(),
         Entry::of::<install::SetUp>(),
         qemu,
