@@ -11,7 +11,7 @@ use dat_nostd::{
     RegistryEntry, adapter_storage,
 };
 use driver_mlx::report::Report;
-use driver_mlx::{Config, Duration, Error, FatalCause, Instant, MmioBar, Platform, VlanId, Wake};
+use driver_mlx::{Config, Duration, Error, FatalCause, Instant, MmioBar, Platform, PortType, VlanId, Wake};
 
 use crate::choice::Choice;
 pub use crate::failure::{Failure, conclude};
@@ -34,10 +34,12 @@ adapter_storage! {
 /// What the guide says of it.
 const _: () = assert!(size_of::<Storage>() <= 259 << 10);
 
-/// The adapter's name, and that of the IA with RDMA-CM framing.
+/// The adapter's name.
 pub const NAME: &str = "ib0";
-/// That of the IA with our own framing.
-const NAME_DAT: &str = "ib0-dat";
+/// Names of the IAs with RDMA-CM framing and with our own, on each medium. The first two stand for the
+/// others on Ethernet too.
+const NAMES: [(PortType, [&str; 2]); 2] =
+    [(PortType::InfiniBand, [NAME, "ib0-dat"]), (PortType::Ethernet, ["roce0", "roce0-dat"])];
 
 /// How long a recovery waits for the port.
 const PORT_PATIENCE: Duration = Duration::from_secs(30);
@@ -189,7 +191,9 @@ impl<'n> Prepared<'n> {
             })?;
         let mut names = [RegistryEntry::EMPTY; 2];
         let mut registry = Registry::new(&mut names);
-        for name in [NAME, NAME_DAT] {
+        let port_type = adapter.port_type();
+        for name in NAMES.into_iter().filter(|(medium, _)| *medium == port_type).flat_map(|(_, names)| names)
+        {
             registry.registry_add_provider(&mut adapter, ProviderInfo::new(name)).map_err(Failure::app)?;
         }
         for time in adapter.hca().steps() {

@@ -13,7 +13,8 @@ pub type Neighbour = (IaAddress, Gid);
 /// What the embedder chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct AdapterConfig<'s> {
-    /// The adapter's name: that of its IAs with RDMA-CM framing, and with `-dat` behind it of those with our own.
+    /// The adapter's name: that of its IAs with RDMA-CM framing, and with `-dat` behind it of those with our own. An adapter `ib0` with
+    /// an Ethernet port has the names `roce0` and `roce0-dat` too.
     pub name: &'s str,
     /// This port's address.
     pub address: IaAddress,

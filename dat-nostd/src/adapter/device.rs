@@ -90,6 +90,7 @@ impl<'s, P: Platform> Device<'s, P> {
             info.sm_lid.get(),
             info.mtu.bytes()
         );
+        let port_type = info.port_type;
         Ok(Self {
             hca,
             port,
@@ -99,7 +100,7 @@ impl<'s, P: Platform> Device<'s, P> {
             random,
             dead: false,
             min_completions: config.min_completions,
-            listings: Listings::new(config.name),
+            listings: Listings::new(config.name, port_type),
         })
     }
 

@@ -11,7 +11,7 @@ pub(crate) mod progress;
 pub(crate) mod recover;
 pub(crate) mod storage;
 
-use driver_mlx::{Config, DmaRegion, Error, Hca, HostRegion, Instant, Platform, Wake};
+use driver_mlx::{Config, DmaRegion, Error, Hca, HostRegion, Instant, Platform, PortType, Wake};
 use ib_port::{PortCounters, PortInfo};
 
 use crate::adapter::census::{AdapterCensus, AdapterCounters};
@@ -256,6 +256,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Extension: the port's MTU, bytes.
     pub fn mtu(&self) -> u32 {
         self.device.port().info().mtu.bytes()
+    }
+
+    /// Extension: the port's kind.
+    pub fn port_type(&self) -> PortType {
+        self.device.port().info().port_type
     }
 
     /// Extension: whether the port is active.

@@ -2,6 +2,7 @@
 
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::conn::framing::Framing;
+use driver_mlx::PortType;
 
 /// Version of the specification that this crate implements.
 pub const VERSION_MAJOR: u32 = 1;
@@ -56,11 +57,16 @@ pub struct AdapterId(pub(crate) u8);
 
 /// Suffix of an adapter's name for its IAs with our own framing.
 const DAT_SUFFIX: &str = "-dat";
+/// Prefix of an adapter's name, and what stands for it in a second name of adapters with an Ethernet
+/// port.
+const INFINIBAND_PREFIX: &str = "ib";
+const ETHERNET_PREFIX: &str = "roce";
 
 /// The names of an adapter, and the version under which each is registered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listings<'s> {
     name: &'s str,
+    port_type: PortType,
     id: Option<AdapterId>,
     rdma_cm: Option<Version>,
     dat: Option<Version>,
@@ -68,8 +74,8 @@ pub(crate) struct Listings<'s> {
 
 impl<'s> Listings<'s> {
     /// Returns the listings of an unregistered adapter.
-    pub(crate) fn new(name: &'s str) -> Self {
-        Self { name, id: None, rdma_cm: None, dat: None }
+    pub(crate) fn new(name: &'s str, port_type: PortType) -> Self {
+        Self { name, port_type, id: None, rdma_cm: None, dat: None }
     }
 
     /// The adapter's name, that of its IAs with RDMA-CM framing.
@@ -84,13 +90,16 @@ impl<'s> Listings<'s> {
 
     /// Returns the form of CM messages that a name stands for, or `None` if it is not the adapter's.
     pub(crate) fn framing_of(&self, name: &str) -> Option<Framing> {
-        if name == self.name {
-            Some(Framing::RdmaCm)
-        } else if name.strip_suffix(DAT_SUFFIX) == Some(self.name) {
-            Some(Framing::Dat)
-        } else {
-            None
+        if self.is_name(name) {
+            return Some(Framing::RdmaCm);
         }
+        name.strip_suffix(DAT_SUFFIX).filter(|stem| self.is_name(stem)).map(|_| Framing::Dat)
+    }
+
+    /// Returns whether a name is the adapter's: `ib3`, and on Ethernet also `roce3`.
+    fn is_name(&self, name: &str) -> bool {
+        let number = name.strip_prefix(ETHERNET_PREFIX).filter(|_| self.port_type == PortType::Ethernet);
+        name == self.name || number.is_some() && number == self.name.strip_prefix(INFINIBAND_PREFIX)
     }
 
     /// Registers the name of a framing, or removes it.

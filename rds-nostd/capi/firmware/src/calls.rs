@@ -63,7 +63,8 @@ pub unsafe extern "C" fn dat_ia_openv(
         unsafe {
             let (name, evd) = (name(ia_name)?, async_evd_handle.read_unaligned());
             let no = |subtype| DatReturn::error(ReturnType::ProviderNotFound, subtype);
-            let registered = NAMES.into_iter().find(|registered| *registered == name);
+            let known = NAMES.into_iter().chain(ROCE_NAMES);
+            let registered = known.into_iter().find(|registered| *registered == name);
             let registered = registered.ok_or(no(Subtype::NameNotRegistered))?;
             if dat_major != 1 {
                 return Err(no(Subtype::MajorNotFound));
@@ -77,6 +78,9 @@ pub unsafe extern "C" fn dat_ia_openv(
     };
     code(open())
 }
+
+/// The same IAs on Ethernet ports.
+const ROCE_NAMES: [&str; 2] = ["roce0", "roce0-dat"];
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dat_strerror(

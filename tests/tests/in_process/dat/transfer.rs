@@ -1,14 +1,25 @@
 //! DAT between two nodes in one process: connections, transfers, refusals, and what happens when the peer is gone.
 
-use dat_nostd::{CompletionFlags, ConnectionEvent, DtoStatus, EpAttributes, EpState, EventData, ReturnType};
+use dat_nostd::{
+    AdapterConfig, CloseFlags, CompletionFlags, ConnectionEvent, DtoStatus, EpAttributes, EpState, EventData,
+    ProviderInfo, Registry, RegistryEntry, ReturnType, adapter_storage,
+};
 use demo::Stream;
-use harness::WorldConfig;
+use driver_mlx::PortType;
+use harness::dat::{ModelAdapter, address};
 use harness::pair::{MEMORY, Pair};
+use harness::{ModelBar, World, WorldConfig, host_region};
+use hca_model::Profile;
+use hca_model::card::{CONNECTX_5, CONNECTX_5_EN};
 
 const SECOND: u64 = 1_000_000_000;
 
 fn stream(sender: usize) -> Stream {
     Stream { sender: sender as u8, operation: 31, seed: 0xda7 }
+}
+
+adapter_storage! {
+    struct Tables { bar: ModelBar, dma_bytes: 32 << 20 }
 }
 
 impl Check for Pair {}
@@ -186,4 +197,45 @@ fn software_events_and_empty_queues() {
     }
     side.adapter.evd_free(evd).expect("freed");
     pair.finish(&[]);
+}
+
+/// A node with a port of each medium: one registry, two names for each port.
+#[test]
+fn names_follow_the_medium_of_the_port() {
+    let world = World::new(&WorldConfig::new(9));
+    let profiles = [Profile::of(&CONNECTX_5, 0), Profile::of(&CONNECTX_5_EN, 1)];
+    let attached = profiles.map(|profile| world.attach(profile, 32 << 20));
+    let mut adapters = attached.map(|(platform, region)| {
+        let config = AdapterConfig::new("ib0", address(platform.node()), &[], 9);
+        let parts = Box::leak(Box::new(Tables::new())).parts();
+        ModelAdapter::open(platform, region, host_region(), parts, &config).expect("opens")
+    });
+    let media = adapters.each_ref().map(|adapter| adapter.port_type());
+    assert_eq!(media, [PortType::InfiniBand, PortType::Ethernet]);
+    let mut entries = [RegistryEntry::EMPTY; 4];
+    let mut registry = Registry::new(&mut entries);
+    let names = [["ib0", "ib0-dat"], ["roce0", "roce0-dat"]];
+    for (index, names) in names.into_iter().enumerate() {
+        for name in names {
+            let info = ProviderInfo::new(name);
+            if index == 1 {
+                let error = registry.registry_add_provider(&mut adapters[0], info).expect_err("not its name");
+                assert!(error.is(ReturnType::InvalidParameter));
+            }
+            registry.registry_add_provider(&mut adapters[index], info).expect("its name");
+        }
+    }
+    for (index, name) in
+        names.into_iter().enumerate().flat_map(|(index, names)| names.map(|name| (index, name)))
+    {
+        assert_eq!(registry.find(name, 1, 2, false).ok(), adapters[index].id(), "{name}");
+        let (ia, _) = adapters[index].ia_open(name, 8, None).expect("opens");
+        adapters[index].ia_close(ia, CloseFlags::Graceful).expect("closes");
+    }
+    for name in ["roce0", "roce0-dat", "roce1", "roce", "ib1"] {
+        assert!(adapters[0].ia_open(name, 8, None).is_err(), "{name}");
+    }
+    for name in ["roce1", "roce", "roce0-da", "ib1", "-dat"] {
+        assert!(adapters[1].ia_open(name, 8, None).is_err(), "{name}");
+    }
 }

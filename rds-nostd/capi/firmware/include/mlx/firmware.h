@@ -104,7 +104,7 @@ struct mlx_config {
 };
 
 /* Brings the HCA up and waits until its port is reachable by address. DAT names it "ib0" (RDMA-CM's
- * framing) and "ib0-dat" (DAT's own). Returns 0, -ENODEV (19), -ENETDOWN (100), -ENOMEM (12),
+ * framing) and "ib0-dat" (DAT's own), on Ethernet also "roce0" and "roce0-dat". Returns 0, -ENODEV (19), -ENETDOWN (100), -ENOMEM (12),
  * -EINVAL (22), or -EBUSY (16) if it is open. Returns -ENOTRECOVERABLE (131) if an earlier mlx_open
  * or mlx_close failed, the HCA may still access its memory, and it cannot be reset. `say` receives
  * the reason. Both structures may be freed afterwards.
