@@ -15,7 +15,9 @@ use hca_model::world::NodePort;
 use hca_model::{DeviceSpec, GuestMemory, Hca, Interrupts, Profile};
 use rdma_fabric::capture::Capture;
 use rdma_fabric::counters::FabricCounters;
+use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::{Fabric, FabricConfig};
+use rdma_fabric::medium::Medium;
 use rdma_fabric::random::Random;
 use std::cell::RefCell;
 use std::fmt;
@@ -361,6 +363,17 @@ impl World {
     /// Does something with the fabric: faults, links.
     pub fn with_fabric<R>(&self, work: impl FnOnce(&mut Fabric) -> R) -> R {
         work(self.state.borrow_mut().world.medium.fabric_mut())
+    }
+
+    /// Changes the injected faults of InfiniBand and Ethernet from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.state.borrow_mut().world.medium.set_faults(faults);
+    }
+
+    /// Does something with both networks at the world's time.
+    pub fn with_medium<R>(&self, work: impl FnOnce(&mut Medium, u64) -> R) -> R {
+        let state = &mut *self.state.borrow_mut();
+        work(&mut state.world.medium, state.now)
     }
 
     /// Does something with node `node`'s HCA behind its driver's back.

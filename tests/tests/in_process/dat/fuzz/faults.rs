@@ -109,7 +109,7 @@ fn run(seed: u64, operation: &Operation, fault: Fault, tally: &mut Tally) {
                 Fault::Loss => {
                     let percent = 1 + random.below(25);
                     let text = format!("loss={percent}%,dup=2%,reorder=2%,delay=1us..30us");
-                    net.world.with_fabric(|fabric| fabric.set_faults(text.parse().unwrap()));
+                    net.world.set_faults(text.parse().unwrap());
                 }
                 Fault::LinkCut => net.world.set_cable(victim, false),
                 Fault::PeerDeath => {

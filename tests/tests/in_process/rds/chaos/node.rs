@@ -3,7 +3,7 @@
 use crate::rds::chaos::desk::{Desk, Hand};
 use crate::rds::chaos::ledger::Ledger;
 use crate::rds::chaos::model::{Model, content};
-use crate::rds::chaos::plan::{Death, FIRST_PORT, Job, NOBODYS_PORT, NodePlan, Settings, Whim};
+use crate::rds::chaos::plan::{Death, FIRST_PORT, Job, NOBODYS_PORT, NodePlan, Settings, Whim, peers};
 use crate::rds::chaos::trace::{Event, Trace};
 use driver_mlx::Instant;
 use harness::dat::due;
@@ -65,6 +65,11 @@ impl Shared {
     /// Whether each peer has a zone of its own.
     pub fn isolates(&self) -> bool {
         self.seed.is_multiple_of(2)
+    }
+
+    /// The nodes that `node` reaches.
+    pub fn peers(&self, node: usize) -> impl Iterator<Item = usize> {
+        peers(self.seed, self.count, node)
     }
 
     /// Whether operations are on memory that was registered before.
@@ -189,9 +194,7 @@ impl Node {
             .collect();
         let desk = Desk::open(self.index, &mut adapter, &mut rds);
         if shared.registers() {
-            (0..shared.count)
-                .filter(|other| *other != self.index)
-                .for_each(|other| desk.register_all(&mut adapter, &mut rds, other));
+            shared.peers(self.index).for_each(|other| desk.register_all(&mut adapter, &mut rds, other));
         }
         shared.incarnations.borrow_mut()[self.index] = generation;
         let outstanding = vec![VecDeque::new(); count];
@@ -368,12 +371,14 @@ impl Node {
 
     /// Sends the last messages, which ask for acknowledgements; whether one was accepted.
     fn send_last(&mut self, life: &mut Life) -> bool {
-        let (index, count) = (self.index, self.shared.count);
+        let index = self.index;
         let Life { adapter, rds, last, last_jobs, .. } = life;
         let stage = self.shared.stage.get();
         if last_jobs.0 != stage {
-            let others = (0..count).filter(|other| *other != index);
-            let all = others.flat_map(|other| (0..last.len()).map(move |service| (other, service)));
+            let all = self
+                .shared
+                .peers(index)
+                .flat_map(|other| (0..last.len()).map(move |service| (other, service)));
             *last_jobs = (stage, all.collect());
         }
         let jobs = &mut last_jobs.1;
@@ -441,7 +446,7 @@ impl Node {
             }
             // The limit is soft: what was under way when the peers heard that the port is full still comes. That is no more
             // than each of their sockets may have outstanding, and the message that goes beyond it, once before and once after.
-            let senders = (shared.count - 1) * (self.plan.senders.len() + 2);
+            let senders = shared.peers(index).count() * (self.plan.senders.len() + 2);
             let most = shared.settings.receive_buffer + 2 * senders * (shared.settings.send_buffer + LONGEST);
             assert!(unread <= most, "{to}: {unread} bytes were unread");
         }
@@ -479,7 +484,7 @@ impl Node {
         }
         let memory = adapter.dma_alloc(64, 64).expect("a little");
         let mut regions = desk.offers();
-        let to = at((self.index + 1) % self.shared.count, LAST_PORT);
+        let to = at(self.shared.peers(self.index).next().expect("a peer"), LAST_PORT);
         let offer = |rds: &mut Rds<'_>, adapter: &mut ModelAdapter| {
             rds.get_mr_for_dest(adapter, desk.socket, to, memory.as_slice(), RdmaFlags::empty()).is_ok()
         };
@@ -487,7 +492,7 @@ impl Node {
             regions += 1;
         }
         assert_eq!(regions, REGIONS, "node {}", self.index);
-        let peers = (self.shared.count - 1) * self.shared.settings.services;
+        let peers = self.shared.peers(self.index).count() * self.shared.settings.services;
         assert_eq!(rds.connections_up(), peers, "node {}: everybody is connected to everybody", self.index);
         let posted: usize = rds.ib_connections_info(adapter).map(|info| info.cache_allocs as usize).sum();
         assert_eq!(rds.free_frames() + posted, *free_frames, "node {}", self.index);

@@ -101,6 +101,23 @@ pub struct Plan {
     pub breaks: VecDeque<(u64, Break)>,
 }
 
+/// Returns whether a node's port is Ethernet. A third of the seeds has one medium, a third the other,
+/// a third both.
+pub fn is_ethernet(seed: u64, count: usize, node: usize) -> bool {
+    match seed % 3 {
+        1 => true,
+        // A node needs a peer.
+        2 if count >= 4 => !node.is_multiple_of(2),
+        _ => false,
+    }
+}
+
+/// Returns the nodes that `node` reaches: those on its medium.
+pub fn peers(seed: u64, count: usize, node: usize) -> impl Iterator<Item = usize> {
+    let medium = move |node| is_ethernet(seed, count, node);
+    (0..count).filter(move |&other| other != node && medium(other) == medium(node))
+}
+
 impl Plan {
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -116,12 +133,13 @@ impl Plan {
         };
         let sockets = 1 + random.below(3) as usize;
         let mortal = 1 + random.below(count as u64);
+        let reached = |node| peers(seed, count, node).collect::<Vec<_>>();
         let nodes = (0..count)
             .map(|node| NodePlan {
                 senders: (0..sockets)
-                    .map(|_| sender(&mut random, &settings, (node, count, sockets), span))
+                    .map(|_| sender(&mut random, &settings, (&reached(node), sockets), span))
                     .collect(),
-                rdma: rdma(&mut random, (node, count), span),
+                rdma: rdma(&mut random, &reached(node), span),
                 deaths: if (node as u64) < mortal {
                     deaths(&mut random, !seed.is_multiple_of(4), span)
                 } else {
@@ -144,12 +162,12 @@ impl Plan {
 fn sender(
     random: &mut Random,
     settings: &Settings,
-    (node, count, sockets): (usize, usize, usize),
+    (peers, sockets): (&[usize], usize),
     span: u64,
 ) -> Sender {
     let other = |random: &mut Random| {
-        let other = random.below(count as u64 - 1) as usize;
-        at(other + usize::from(other >= node), FIRST_PORT + random.below(sockets as u64) as u16)
+        let other = random.pick(peers);
+        at(other, FIRST_PORT + random.below(sockets as u64) as u16)
     };
     let pinned = random.one_in(3).then(|| other(random));
     let mut times: Vec<u64> = (0..20 + random.below(100)).map(|_| random.below(span)).collect();
@@ -172,14 +190,14 @@ fn sender(
     Sender { jobs: times.into_iter().map(job).collect(), pinned: pinned.is_some() }
 }
 
-fn rdma(random: &mut Random, (node, count): (usize, usize), span: u64) -> VecDeque<RdmaJob> {
+fn rdma(random: &mut Random, peers: &[usize], span: u64) -> VecDeque<RdmaJob> {
     let mut times: Vec<u64> = (0..random.below(24)).map(|_| random.below(span)).collect();
     times.sort_unstable();
     let job = |at| {
-        let other = random.below(count as u64 - 1) as usize;
+        let to = random.pick(peers);
         RdmaJob {
             at,
-            to: other + usize::from(other >= node),
+            to,
             offset: random.below(400) as usize * 8,
             len: 1 + random.below(4900) as usize,
             kind: random.pick(&[Kind::Read, Kind::Write, Kind::Add]),

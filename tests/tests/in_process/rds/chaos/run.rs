@@ -3,7 +3,7 @@
 use crate::rds::chaos::ledger::Ledger;
 use crate::rds::chaos::model::Model;
 use crate::rds::chaos::node::{Node, Shared, Stage};
-use crate::rds::chaos::plan::{Break, Plan};
+use crate::rds::chaos::plan::{Break, Plan, is_ethernet};
 use crate::rds::chaos::tally::Tally;
 use crate::rds::chaos::trace::{Event, Trace};
 use harness::{Next, Task, World, WorldConfig};
@@ -22,10 +22,9 @@ pub fn run(seed: u64) -> Tally {
     let Plan { settings, nodes, mut breaks } = Plan::new(seed);
     let count = nodes.len();
     let world = World::new(&WorldConfig::new(seed));
-    // A third of the runs is on RoCE.
-    let card = if seed % 3 == 1 { &CONNECTX_5_EN } else { &CONNECTX_5 };
+    let card = |index| if is_ethernet(seed, count, index) { &CONNECTX_5_EN } else { &CONNECTX_5 };
     let platforms: Vec<_> =
-        (0..count).map(|index| world.attach(Profile::of(card, index as u16), MEMORY).0).collect();
+        (0..count).map(|index| world.attach(Profile::of(card(index), index as u16), MEMORY).0).collect();
     let shared = Rc::new(Shared {
         world: Rc::clone(&world),
         seed,
@@ -91,6 +90,7 @@ pub fn run(seed: u64) -> Tally {
     shared.model.borrow().check_complete(&shared.incarnations.borrow(), &shared.ledger.borrow());
     let mut tally = Tally {
         cuts: cuts as u64,
+        mixed: u64::from(is_ethernet(seed, count, 1) != is_ethernet(seed, count, 0)),
         virtual_ms: (world.now() - shared.began.get()) / 1_000_000,
         ..Tally::default()
     };
@@ -122,7 +122,7 @@ pub fn run(seed: u64) -> Tally {
 fn break_it(shared: &Shared, now: u64, what: &Break) {
     let event = match what {
         Break::Faults(text) => {
-            shared.world.with_fabric(|fabric| fabric.set_faults(text.parse().expect("a list of faults")));
+            shared.world.set_faults(text.parse().expect("a list of faults"));
             Event::Faults(text.clone())
         }
         &Break::Cable { node, plugged } => {

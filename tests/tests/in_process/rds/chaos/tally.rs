@@ -45,6 +45,8 @@ tally! {
     silent,
     stalls,
     services,
+    /// Worlds with ports of both media.
+    mixed,
     /// Cables pulled.
     cuts,
     /// Peers that knew larger numbers than a boot began with.
