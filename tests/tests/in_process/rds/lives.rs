@@ -2,20 +2,27 @@
 //! included, while messages of all sizes go from one node to the other. Each comes once, in its order, and right; and it ends in bounded time.
 //! In some an owner crashes without a word to its HCA and boots again: what both sides begin anew then is whole, with nothing of before.
 //!
+//! Besides, Ethernet HCAs are lost again and again, 8 times or 100.
+//!
 //! 50 seeds, 1000 with `MLX5_TESTS_LONG=1`; `MLX5_TESTS_SEED=n` replays one.
 
 use apps::rds::{AppError, Node, Settings, Storage};
 use apps::{Role, Status};
-use dat_nostd::{Duration, OpenError};
-use driver_mlx::{Error, Instant};
+use dat_nostd::{Duration, Gid, OpenError};
+use driver_mlx::{DmaRegion, Error, Instant};
 use harness::dat::{self, ModelAdapter, address, due, sleep};
 use harness::lives::{profile, strike};
+use harness::net::gid;
 use harness::rds::{GENERATION, boot};
 use harness::seeds::{self, Random};
-use harness::{Next, Task, World, WorldConfig};
+use harness::{ModelPlatform, Next, Task, World, WorldConfig};
+use hca_model::card::CONNECTX_5_EN;
+use hca_model::recorder::PeerAddress;
+use hca_model::{Hca, Profile};
 use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::FabricConfig;
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 use workload::rds::Flows;
 use workload::report::StepResult;
@@ -52,11 +59,79 @@ struct Side {
     report: Option<StepResult>,
     /// After so many messages the next strike, in descending order.
     strikes: Vec<u64>,
+    /// The HCA is only ever lost for a while, and the next time when messages have come again.
+    only_lost: bool,
+    losses: u32,
+    /// Messages at the last recovery.
+    recovered_at: u64,
+    /// State of the port at the beginning.
+    begin: Settled,
     random: Random,
     recoveries: u32,
 }
 
+/// State of an Ethernet port that a reset erases and its driver restores.
+#[derive(Debug, PartialEq, Eq)]
+struct Settled {
+    /// RoCE addresses: of the MAC address, and of the IP address.
+    addresses: [bool; 2],
+    /// Objects that lead frames to the port's queue.
+    frames: [usize; 5],
+    /// Payload of the largest packet, bytes.
+    mtu: u32,
+}
+
+impl Settled {
+    fn of(world: &World, node: usize, adapter: &ModelAdapter) -> Self {
+        let IpAddr::V4(ip) = address(node) else { unreachable!("addresses are IPv4") };
+        world.with_hca(node, |hca| {
+            let gids = [gid(hca.profile().card, node), Gid::from_ipv4(ip.octets())];
+            let census = hca.census();
+            Self {
+                addresses: gids.map(|gid| hca.has_address(PeerAddress::Gid(gid))),
+                frames: [census.flow_tables, census.tirs, census.rqs, census.sqs, census.tises],
+                mtu: adapter.mtu(),
+            }
+        })
+    }
+}
+
 impl Side {
+    /// A side whose HCA nothing befalls.
+    fn new(
+        world: &Rc<World>,
+        node: usize,
+        (platform, region): (ModelPlatform, DmaRegion),
+        (count, seed): (u64, u64),
+        crash: &Rc<Crash>,
+    ) -> Self {
+        let mut adapter = dat::open_one(platform, region, seed, 2).expect("opens");
+        let settings =
+            Settings { random: seed ^ node as u64, generation: GENERATION, stall_timeout: 900 * SECOND };
+        let begin = Settled::of(world, node, &adapter);
+        let app = start(node, &mut adapter, settings, (count, seed)).expect("starts");
+        Self {
+            world: Rc::clone(world),
+            node,
+            adapter,
+            settings,
+            seed,
+            crash: Rc::clone(crash),
+            crash_at: None,
+            again: false,
+            retry_at: 0,
+            app: Some(app),
+            report: None,
+            strikes: Vec::new(),
+            only_lost: false,
+            losses: 0,
+            recovered_at: 0,
+            begin,
+            random: Random::new(seed << 1 | node as u64),
+            recoveries: 0,
+        }
+    }
+
     fn messages(&self) -> u64 {
         self.app.as_ref().map_or(0, |app| app.work().report().result.messages)
     }
@@ -98,7 +173,7 @@ impl Side {
             }
         }
         let settings = Settings { generation: boot(2), ..self.settings };
-        match start(self.node, &mut self.adapter, settings, self.seed) {
+        match start(self.node, &mut self.adapter, settings, (COUNT, self.seed)) {
             Ok(app) => {
                 (self.app, self.report, self.again) = (Some(app), None, true);
                 self.crash.answered.set(true);
@@ -137,11 +212,21 @@ impl Side {
             self.crash();
             return Next::Again;
         }
-        if self.strikes.last().is_some_and(|at| done >= *at) {
+        let is_well = self.recoveries >= self.losses && done > self.recovered_at;
+        if self.strikes.last().is_some_and(|at| done >= *at) && (is_well || !self.only_lost) {
             self.strikes.pop();
+            self.losses += 1;
             let node = self.node;
             let most = self.random.below(32);
             let delay = self.random.below(1 << most);
+            if self.only_lost {
+                // Messages come again, so the port has been restored.
+                assert_eq!(Settled::of(&self.world, self.node, &self.adapter), self.begin);
+                let (delay, away) = (self.random.below(100_000), self.random.below(40 * SECOND));
+                self.world.later(node, delay, Hca::kill);
+                self.world.later(node, delay + away, Hca::revive);
+                return sleep(&mut self.adapter, now, [deadline, Some(at)]);
+            }
             strike(&self.world, node, delay, &mut self.random);
             if self.random.one_in(3) {
                 // Once more, perhaps into the recovery.
@@ -165,6 +250,7 @@ impl Side {
                     assert!(self.adapter.hca().fatal().is_some(), "{error}");
                 }
                 self.recoveries += 1;
+                self.recovered_at = self.messages();
                 0
             }
             Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => (wait_ms + 1) * 1_000_000,
@@ -185,12 +271,12 @@ fn start(
     node: usize,
     adapter: &mut ModelAdapter,
     settings: Settings,
-    seed: u64,
+    (count, seed): (u64, u64),
 ) -> Result<Node<'static, Flows>, AppError> {
     let role = if node == 0 { Role::Server } else { Role::Client };
     let storage = Box::leak(Box::new(Storage::new()));
     Node::with(adapter, storage, settings, |adapter, rds| {
-        Flows::start(adapter, rds, role, address(1 - node), (COUNT, seed))
+        Flows::start(adapter, rds, role, address(1 - node), (count, seed))
     })
 }
 
@@ -209,32 +295,19 @@ fn live(seed: u64) -> u32 {
     let sides: Vec<RefCell<Side>> = attached
         .into_iter()
         .enumerate()
-        .map(|(node, (platform, region))| {
-            let mut adapter = dat::open_one(platform, region, seed, 2).expect("opens");
-            let settings =
-                Settings { random: seed ^ node as u64, generation: GENERATION, stall_timeout: 900 * SECOND };
-            let app = start(node, &mut adapter, settings, seed).expect("starts");
+        .map(|(node, attached)| {
+            let side = Side::new(&world, node, attached, (COUNT, seed), &crash);
             let mut strikes: Vec<u64> = (0..1 + random.below(4)).map(|_| random.below(COUNT)).collect();
             strikes.sort_unstable_by(|a, b| b.cmp(a));
-            let (world, random) = (Rc::clone(&world), Random::new(random.next()));
-            RefCell::new(Side {
-                world,
-                node,
-                adapter,
-                settings,
-                seed,
-                crash: Rc::clone(&crash),
-                crash_at: (node == crasher).then_some(crash_at),
-                again: false,
-                retry_at: 0,
-                app: Some(app),
-                report: None,
-                strikes,
-                random,
-                recoveries: 0,
-            })
+            let crash_at = (node == crasher).then_some(crash_at);
+            RefCell::new(Side { strikes, crash_at, random: Random::new(random.next()), ..side })
         })
         .collect();
+    run(&world, &sides, COUNT)
+}
+
+/// Runs both sides to their end, and returns their recoveries.
+fn run(world: &World, sides: &[RefCell<Side>], count: u64) -> u32 {
     {
         let other_ended = |node: usize| sides[1 - node].try_borrow().is_ok_and(|side| side.report.is_some());
         let mut tasks: Vec<Task<'_>> = sides
@@ -242,15 +315,42 @@ fn live(seed: u64) -> u32 {
             .enumerate()
             .map(|(node, side)| Task::new(node, move |now| side.borrow_mut().turn(now, other_ended(node))))
             .collect();
-        world.run(&mut tasks, 7200 * SECOND).unwrap_or_else(|stalled| panic!("{stalled}"));
+        world.run(&mut tasks, 36_000 * SECOND).unwrap_or_else(|stalled| panic!("{stalled}"));
     }
     let reports: Vec<_> = sides.iter().map(|side| side.borrow().report.expect("ended")).collect();
-    assert!(reports.iter().all(|report| (report.messages, report.verified) == (COUNT, COUNT)), "{reports:?}");
-    for side in &sides {
+    assert!(reports.iter().all(|report| (report.messages, report.verified) == (count, count)), "{reports:?}");
+    for side in sides {
         let census = side.borrow().adapter.census();
         assert_eq!((census.ias, census.eps, census.lmrs, census.evds, census.pzs), (0, 0, 0, 0, 0));
     }
     sides.iter().map(|side| side.borrow().recoveries).sum()
+}
+
+/// Nothing is lost, nothing comes twice, and the port's addresses, frame size and flow rules are as
+/// they were, after each loss of an HCA.
+#[test]
+fn an_ethernet_hca_that_is_lost_again_and_again_resumes_its_messages() {
+    let rounds = if seeds::long() { 100 } else { 8 };
+    // About a hundred come from one loss to the next.
+    let count = 160 * rounds;
+    let world = World::new(&WorldConfig::new(31));
+    let attached = [0, 1].map(|node| world.attach(Profile::of(&CONNECTX_5_EN, node), MEMORY));
+    let crash = Rc::new(Crash::default());
+    let sides: Vec<RefCell<Side>> = attached
+        .into_iter()
+        .enumerate()
+        .map(|(node, attached)| RefCell::new(Side::new(&world, node, attached, (count, 31), &crash)))
+        .collect();
+    {
+        let mut side = sides[1].borrow_mut();
+        assert_eq!((side.begin.addresses, side.begin.mtu), ([true; 2], 4096));
+        assert!(side.begin.frames.iter().all(|objects| *objects > 0), "{:?}", side.begin);
+        side.only_lost = true;
+        side.strikes = (0..rounds).rev().map(|round| 25 * round + 5).collect();
+    }
+    let recoveries = run(&world, &sides, count);
+    println!("{rounds} losses, {recoveries} recoveries, {count} messages each way");
+    assert_eq!(u64::from(recoveries), rounds);
 }
 
 #[test]
