@@ -7,6 +7,7 @@ mod cards;
 mod cm;
 mod dat;
 mod demo;
+mod flood;
 mod front_page;
 mod hca;
 mod ip;
