@@ -165,14 +165,7 @@ fn add_linux(
     report.verified &= nodes.iter().all(|node| node.verified);
     report.nodes.extend(nodes);
     report.seconds += started.elapsed().as_secs_f64();
-    let (packets, fabric) = (&mut report.packets, summary.fabric);
-    packets.sent += fabric.sent;
-    packets.delivered += fabric.delivered;
-    packets.lost += fabric.dropped;
-    packets.duplicated += fabric.duplicated;
-    packets.reordered += fabric.reordered;
-    packets.corrupted += fabric.corrupted;
-    packets.retransmitted += summary.retransmitted;
+    report.packets.add(&summary);
     Ok(())
 }
 
@@ -225,7 +218,8 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
     if let Some(error) = summary.capture_error {
         return Err(Error::Serve(format!("the capture is not complete: {error}")));
     }
-    let (fabric, retransmitted) = (summary.fabric, summary.retransmitted);
+    let mut packets = Packets::default();
+    packets.add(&summary);
     Ok(Report {
         verified: run.nodes.iter().all(|node| node.verified),
         seconds: started.elapsed().as_secs_f64(),
@@ -234,15 +228,7 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
         accelerator: options.accelerator.clone(),
         qemu: qemu.version.clone(),
         nodes: run.nodes,
-        packets: Packets {
-            sent: fabric.sent,
-            delivered: fabric.delivered,
-            lost: fabric.dropped,
-            duplicated: fabric.duplicated,
-            reordered: fabric.reordered,
-            corrupted: fabric.corrupted,
-            retransmitted,
-        },
+        packets,
     })
 }
 

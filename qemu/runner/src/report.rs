@@ -1,6 +1,7 @@
 //! Report of the demo: a table for people, JSON for programs.
 
 use crate::console::{Operation, Step};
+use hca_serve::Summary;
 use rdma_lab::error::{Error, IoContext, Result};
 use rdma_lab::linux::Ready;
 use serde::Serialize;
@@ -42,6 +43,21 @@ pub struct Packets {
     pub corrupted: u64,
     /// Packets retransmitted by the HCAs.
     pub retransmitted: u64,
+}
+
+impl Packets {
+    /// Adds those of a server, on InfiniBand and Ethernet.
+    pub(crate) fn add(&mut self, summary: &Summary) {
+        for network in [summary.fabric, summary.ethernet.counters] {
+            self.sent += network.sent;
+            self.delivered += network.delivered;
+            self.lost += network.dropped;
+            self.duplicated += network.duplicated;
+            self.reordered += network.reordered;
+            self.corrupted += network.corrupted;
+        }
+        self.retransmitted += summary.retransmitted;
+    }
 }
 
 /// Results of a complete run.

@@ -91,6 +91,20 @@ fn the_demo_verifies_every_byte_on_a_fabric_that_loses_duplicates_and_reorders()
     assert!(packets.retransmitted > 0, "what was lost is sent again: {packets:?}");
 }
 
+#[test]
+fn the_demo_verifies_every_byte_on_roce_and_its_capture_is_udp() {
+    let folder = Temporary::folder("demo-test").expect("folder");
+    let capture = folder.path().join("capture.pcapng");
+    let report = run_on("cx-5-en", 32, Some(capture.clone()), "loss=0.5%,dup=0.5%,reorder=0.5%", 13);
+    check(&report);
+    assert!(report.packets.lost > 0 && report.packets.retransmitted > 0, "{:?}", report.packets);
+    let malformed = tshark::read(&capture, "_ws.malformed", &["frame.number"]).expect("tshark");
+    assert_eq!(malformed, Vec::<Vec<String>>::new());
+    let ports = tshark::read(&capture, "infiniband.bth", &["udp.dstport"]).expect("tshark");
+    assert!(ports.len() > 1000 && ports.iter().all(|row| row[0] == "4791"), "{} packets", ports.len());
+    assert!(!tshark::read(&capture, "arp", &["frame.number"]).expect("tshark").is_empty());
+}
+
 /// The unikernel on other cards, with habits of real ones.
 #[test]
 fn other_cards() {

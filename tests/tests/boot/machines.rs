@@ -3,6 +3,7 @@
 
 use crate::ground::{Fabric, Ground, LIMIT, ground, serve, skip};
 use hca_model::Profile;
+use hca_model::card::{CONNECTX_5, CONNECTX_5_EN};
 use hca_serve::product::qemu::hca_argument;
 use rdma_lab::iso;
 use rdma_lab::process::Temporary;
@@ -78,6 +79,32 @@ fn the_demonstration_runs_from_an_image_that_boots_by_bios_and_uefi() {
     for transcript in &transcripts {
         let text = succeeded(transcript);
         assert!(text.ends_with("@done verified=true"), "{text}");
+    }
+    fabric.assert_empty();
+}
+
+/// Nodes with a port of each medium: the demonstration runs over the port that `hca=` selects.
+#[test]
+fn the_demonstration_runs_over_either_port_of_nodes_with_both() {
+    let Some(ground) = ground() else { return skip() };
+    let cards = [&CONNECTX_5, &CONNECTX_5_EN];
+    let fabric = serve((0..4).map(|index| Profile::of(cards[usize::from(index % 2)], index)).collect());
+    for hca in [0, 1] {
+        std::thread::scope(|scope| {
+            for (role, own, other) in [("server", 0, 1), ("client", 1, 0)] {
+                let words = format!(
+                    "app=demo role={role} ip=10.0.0.{} peer=10.0.0.{} divide=400 seed=5 hca={hca}",
+                    own + 1,
+                    other + 1
+                );
+                let hcas = fabric.sockets[2 * own..][..2].to_vec();
+                let options = Options { hcas, ..Options::new(&words) };
+                scope.spawn(move || {
+                    let text = succeeded(&boot(ground, &options));
+                    assert!(text.ends_with("@done verified=true"), "{text}");
+                });
+            }
+        });
     }
     fabric.assert_empty();
 }
