@@ -12,8 +12,9 @@ use driver_mlx::{
 };
 use hca_model::card::{CONNECTX_5, CONNECTX_5_EN, Card};
 use hca_model::{Habits, Profile};
+use mlx5_prm::caps::roce_cap;
 use mlx5_prm::status::{CqeSyndrome, HealthSyndrome};
-use mlx5_prm::value::RegisterId;
+use mlx5_prm::value::{CapType, RegisterId};
 use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
@@ -314,4 +315,58 @@ fn a_reset_leaves_roce_frame_size_and_addresses_as_they_were() {
         assert_eq!((a.hca.gid(0), a.hca.gid(1), a.hca.gid(2)), (Ok(ipv4(1)), Ok(Gid::ZERO), Ok(ipv4(5))));
         a.renew();
     }
+}
+
+/// A card that is like a ConnectX-5 but for this capability of RoCE.
+fn with_roce(field: mlx5_prm::Field, value: u32) -> Profile {
+    let other_capabilities = Box::leak(Box::new([(CapType::ROCE, field, value)]));
+    Profile::of(Box::leak(Box::new(Card { other_capabilities, ..CONNECTX_5_EN })), 0)
+}
+
+/// Packets of another version of RoCE or IP are dropped by the peer without a trace.
+#[test]
+fn addresses_of_versions_that_the_card_lacks_are_refused() {
+    let ipv6 = Gid::link_local(MacAddress([2, 0, 0, 0, 0, 9]));
+    // Version 1 only; GRH and IPv6 only; GRH and IPv4 only.
+    for (field, value, can) in [
+        (roce_cap::roce_version, 1, [false, false]),
+        (roce_cap::l3_type, 0b101, [false, true]),
+        (roce_cap::l3_type, 0b011, [true, false]),
+    ] {
+        let world = world_of([with_roce(field, value)]);
+        let mut hca = world.ready(0);
+        for (gid, can) in [ipv4(1), ipv6].into_iter().zip(can) {
+            let refused = Err(Error::MissingCapability("l3_type"));
+            assert_eq!(hca.add_roce_address(gid, None).map(|_| ()), if can { Ok(()) } else { refused });
+        }
+        assert_eq!(world.complaints(0), [""; 0]);
+    }
+}
+
+#[test]
+fn a_short_address_table_is_not_exceeded() {
+    let world = world_of([with_roce(roce_cap::roce_address_table_size, 2)]);
+    let mut hca = world.ready(0);
+    assert_eq!([1, 2].map(|host| hca.add_roce_address(ipv4(host), None)), [Ok(0), Ok(1)]);
+    let full = hca.add_roce_address(ipv4(3), None);
+    assert!(matches!(full, Err(Error::Limit { limit: 2, .. })), "{full:?}");
+    assert_eq!(world.complaints(0), [""; 0]);
+}
+
+/// The index of a live connection's address gets another address: the peer does not accept packets
+/// from there.
+#[test]
+fn a_reused_index_reaches_nobody() {
+    let world = two();
+    let [mut a, mut b] = [0, 1].map(|index| Node::new(&world, index, |_| ()));
+    connect(&mut a, &mut b, [ipv4(1), ipv4(2)], None);
+    moves_data(&world, &mut a, &mut b);
+    let index = a.hca.roce_address_index(ipv4(1), None).expect("in use");
+    a.hca.remove_roce_address(ipv4(1), None).expect("removed");
+    assert_eq!(a.hca.add_roce_address(ipv4(7), None), Ok(index));
+    let doorbell = a.qp.post_send(SendOp::Send, &[a.sge(0, 8)], 7, SendFlags::SIGNALED).expect("room");
+    a.qp.ring(doorbell);
+    let completion = a.completion(&world);
+    let syndrome = completion.error().expect("failed").syndrome;
+    assert_eq!(syndrome, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR);
 }

@@ -12,9 +12,12 @@ use driver_mlx::{
 };
 use hca_model::card::{CONNECTX_5, CONNECTX_5_EN, Card};
 use hca_model::{Habits, Profile};
+use mlx5_prm::Field;
+use mlx5_prm::caps::per_protocol_networking_offload_caps as offloads;
 use mlx5_prm::datapath::SendOpcode;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CqeSyndrome, HealthSyndrome};
+use mlx5_prm::value::CapType;
 use rdma_fabric::infiniband::FabricConfig;
 use std::rc::Rc;
 
@@ -409,4 +412,22 @@ fn every_ethernet_card_sends_frames() {
         a.end();
         b.end();
     }
+}
+
+/// A ConnectX-4 reads the frame's head from the request: less of it is refused before a card sees it.
+#[test]
+fn a_card_may_need_the_frame_s_head_in_the_request() {
+    const L2: &[(CapType, Field, u32)] = &[(CapType::ETHERNET_OFFLOADS, offloads::wqe_inline_mode, 0)];
+    let card: &Card = Box::leak(Box::new(Card { other_capabilities: L2, ..CONNECTX_5_EN }));
+    let world = World::new([0, 1].map(|index| Profile::of(card, index)), FabricConfig::default());
+    let [mut a, mut b] = [0, 1].map(|index| node(&world, index));
+    assert_eq!(a.qp.min_frame_head(), HEAD);
+    let (from, to) = (mac(&mut a), mac(&mut b));
+    let (none, rest) = (FrameChecksums::empty(), a.sge(0, 100));
+    let post = a.qp.post_frame(&[0; HEAD - 1], &[rest], none, 1, SendFlags::SIGNALED);
+    assert_eq!(post, Err(PostError::TooShort));
+    let whole = frame(to, from, 0x88b5, &[7; 200]);
+    send(&world, &mut a, &whole, HEAD, none);
+    assert_eq!(take(&world, &mut b).0, whole);
+    sound(&world);
 }
