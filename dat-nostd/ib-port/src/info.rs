@@ -8,10 +8,12 @@ use driver_mlx::{
 };
 
 use crate::partition::Partitions;
-use crate::port::Place;
 
 /// Hop limit of routes that stay on the subnet, as far as is known.
 pub(crate) const HOP_LIMIT: u8 = 64;
+
+/// The address by which peers reach an Ethernet port, and its VLAN.
+pub(crate) type Place = (Option<IpAddr>, Option<VlanId>);
 
 /// How the port stands; read again after every port event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use ib_types::{Duration, Instant, Wake};
 
 use crate::gsi::{Gsi, GsiCounters};
 use crate::held::Held;
-use crate::info::{HOP_LIMIT, PortInfo, read_info};
+use crate::info::{HOP_LIMIT, Place, PortInfo, read_info};
 use crate::inform::Subscriptions;
 use crate::ip::{AddressResolution, Interface, Ip, IpConfig, IpCounters};
 use crate::path::{PathCache, Resolution, Resolver, driver_path, local_path};
@@ -55,9 +55,6 @@ impl PortConfig {
         (self.address.or(self.ip.map(|(address, _)| IpAddr::V4(address))), self.vlan)
     }
 }
-
-/// The address by which peers reach an Ethernet port, and its VLAN.
-pub(crate) type Place = (Option<IpAddr>, Option<VlanId>);
 
 /// What went by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
