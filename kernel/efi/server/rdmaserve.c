@@ -3,7 +3,7 @@
 //
 //   rdmaserve OWN-ADDRESS FILE [COUNT]     ends after COUNT complete transfers, or by a signal
 //
-// The client requests parts of the image. Each reply has a cookie of the part, which the client reads by RDMA. The messages are
+// The client requests parts of the image. Each reply offers the part, which the client reads by RDMA. The messages are
 // those of kernel/apps/src/boot/message.rs, with big-endian numbers.
 
 #include <arpa/inet.h>
@@ -61,8 +61,10 @@ struct request {
 struct reply {
     struct header header;
     uint64_t size, offset, cookie;
-    uint32_t status, checksum, len;
+    uint32_t status, checksum, len, reserved;
 } __attribute__((packed));
+
+_Static_assert(sizeof(struct request) == 96 && sizeof(struct reply) == 56, "as in message.rs");
 
 // Parts that clients may read: one for each client.
 struct offer {
@@ -137,18 +139,31 @@ static struct offer *place_of(int fd, const struct sockaddr_in *client) {
     return place;
 }
 
-// Offers a part; its cookie, or 0.
-static uint64_t offer_part(int fd, struct offer *place, uint64_t offset, uint32_t len) {
-    struct rds_get_mr_for_dest_args args = {
-        .vec = {(uintptr_t)image + offset, len},
-        .cookie_addr = (uintptr_t)&place->cookie,
+// Sends a reply. With bytes in `part` it offers them: the message's control data contains the cookie, because Linux maps memory
+// for a peer only with a message. Returns 0, or -1 if there is no room.
+static int send_reply(int fd, struct offer *place, struct reply *reply, struct rds_iovec part) {
+    struct rds_get_mr_args args = {.vec = part, .cookie_addr = (uintptr_t)&place->cookie};
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof args)];
+    } control = {.bytes = {0}};
+    struct iovec payload = {reply, sizeof *reply};
+    struct msghdr message = {
+        .msg_name = &place->client,
+        .msg_namelen = sizeof place->client,
+        .msg_iov = &payload,
+        .msg_iovlen = 1,
     };
-    memcpy(&args.dest_addr, &place->client, sizeof place->client);
-    if (setsockopt(fd, SOL_RDS, RDS_GET_MR_FOR_DEST, &args, sizeof args) != 0) {
-        perror("RDS_GET_MR_FOR_DEST");
-        place->cookie = 0;
+    if (part.bytes > 0) {
+        message.msg_control = &control;
+        message.msg_controllen = sizeof control;
+        struct cmsghdr *map = CMSG_FIRSTHDR(&message);
+        map->cmsg_level = SOL_RDS;
+        map->cmsg_type = RDS_CMSG_RDMA_MAP;
+        map->cmsg_len = CMSG_LEN(sizeof args);
+        memcpy(CMSG_DATA(map), &args, sizeof args);
     }
-    return place->cookie;
+    return sendmsg(fd, &message, MSG_DONTWAIT) < 0 ? -1 : 0;
 }
 
 static int is_request(const struct request *request, ssize_t len) {
@@ -159,26 +174,29 @@ static int is_request(const struct request *request, ssize_t len) {
 
 // Replies to a request. Returns 1 if it was for the last part.
 static int serve(int fd, const struct request *request, const struct sockaddr_in *client) {
-    uint64_t offset = be64toh(request->offset), cookie = 0;
-    uint32_t len = be32toh(request->len), status = READY;
+    uint64_t offset = be64toh(request->offset);
+    uint32_t len = be32toh(request->len);
     struct offer *place = place_of(fd, client);
-    if (offset > size || len > size - offset)
-        status = OUT_OF_RANGE;
-    else if (len > 0 && (cookie = offer_part(fd, place, offset, len)) == 0)
-        status = BUSY;
+    int inside = offset <= size && len <= size - offset;
     struct reply reply = {
         .header = {"RBOT", htobe16(VERSION), htobe16(REPLY), request->header.tag},
         .size = htobe64(size),
         .offset = request->offset,
-        .cookie = htobe64(cookie),
-        .status = htobe32(status),
+        .status = htobe32(inside ? READY : OUT_OF_RANGE),
         .checksum = htobe32(checksum),
-        .len = status == READY ? request->len : 0,
+        .len = inside ? request->len : 0,
     };
-    // A reply that is lost is requested again.
-    if (sendto(fd, &reply, sizeof reply, MSG_DONTWAIT, (const struct sockaddr *)client, sizeof *client) < 0)
-        perror("sendto");
-    return len > 0 && status == READY && offset + len == size;
+    struct rds_iovec part = {(uintptr_t)image + offset, inside ? len : 0};
+    if (send_reply(fd, place, &reply, part) != 0) {
+        perror("reply");
+        place->cookie = 0;
+        reply.status = htobe32(BUSY);
+        reply.len = 0;
+        // A reply that is lost is requested again.
+        (void)send_reply(fd, place, &reply, (struct rds_iovec){0, 0});
+        return 0;
+    }
+    return len > 0 && inside && offset + len == size;
 }
 
 int main(int count, char **words) {

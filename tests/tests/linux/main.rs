@@ -17,5 +17,7 @@ mod passthrough;
 mod probe;
 mod programs;
 mod rds;
+#[path = "../boot/uefi.rs"]
+mod uefi;
 mod unikernel;
 mod verbs;

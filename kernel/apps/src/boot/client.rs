@@ -310,6 +310,9 @@ impl<S: Store> Work for Client<'_, S> {
             Some(Arrival::Message(message)) if message.from == self.server => {
                 match Reply::parse(buffer.get(..message.message_len).unwrap_or_default()) {
                     Ok(reply) if reply.tag == self.tag && self.reading.is_none() => {
+                        // Linux returns a cookie with the message only.
+                        let cookie = message.cookie.map_or(reply.cookie, |cookie| cookie.0);
+                        let reply = Reply { cookie, ..reply };
                         self.replied(adapter, rds, &reply, now)?;
                     }
                     // A reply to a request that was repeated.

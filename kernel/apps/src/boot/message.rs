@@ -125,7 +125,7 @@ pub struct Reply {
     pub size: u64,
     /// First byte of the part.
     pub offset: u64,
-    /// The part in the server's memory, as an RDMA cookie of RDS.
+    /// The part in the server's memory, as an RDMA cookie of RDS; 0 if the message itself offers it (`RDS_CMSG_RDMA_DEST`).
     pub cookie: u64,
     /// Result.
     pub status: Status,

@@ -25,7 +25,7 @@ fn messages_have_the_layout_of_the_c_server() {
     assert_eq!((&bytes[32..46], &bytes[46..]), (&b"linux-6.12.efi"[..], &[0; 50][..]));
     assert_eq!(Request::parse(&bytes), Ok(request()));
     let bytes = reply().to_bytes();
-    assert_eq!(bytes.len(), 52 + 4);
+    assert_eq!(bytes.len(), 56);
     assert_eq!(bytes[32..40], 0x1122_3344_5566_7788_u64.to_be_bytes());
     assert_eq!(bytes[40..48], [0, 0, 0, 3, 0xde, 0xad, 0xbe, 0xef]);
     assert_eq!(Reply::parse(&bytes), Ok(reply()));

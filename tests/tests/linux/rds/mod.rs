@@ -1,5 +1,6 @@
 //! Linux with `rds_rdma` and a unikernel on one fabric.
 
+mod boot_image;
 mod library;
 mod messages;
 mod rdma;
