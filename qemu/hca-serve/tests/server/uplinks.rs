@@ -198,7 +198,7 @@ fn mac(server: &Rc<RefCell<Stepped>>, hca: usize) -> MacAddress {
     server.borrow_mut().world().nodes()[hca].hca.profile().mac()
 }
 
-/// Broadcasts, and frames to addresses that the switch does not know.
+/// Broadcasts, and frames to addresses that the switch has not learned.
 fn floods(ground: &mut Ground, mut attacker: Device) {
     let _silent = ground.device();
     let mut number = 0;
