@@ -13,6 +13,7 @@ with_empty! {
     #[derive(Debug)]
     pub(crate) struct Socket {
         pub(crate) open: bool = false,
+        /// Odd while the socket is open, so that no handle of a closed socket has it.
         pub(crate) generation: u32 = 0,
         /// Bound port; 0 while unbound.
         pub(crate) port: u16 = 0,
@@ -264,9 +265,7 @@ impl<'s> Sockets<'s> {
     #[inline]
     pub(crate) fn open(&self, handle: SocketHandle) -> Result<&Socket, RdsError> {
         let socket = self.entries.get(usize::from(handle.slot));
-        socket
-            .filter(|socket| socket.generation == handle.generation && socket.open)
-            .ok_or(RdsError::BadSocket)
+        socket.filter(|socket| socket.generation == handle.generation).ok_or(RdsError::BadSocket)
     }
 
     /// # Errors
@@ -274,9 +273,7 @@ impl<'s> Sockets<'s> {
     #[inline]
     pub(crate) fn open_mut(&mut self, handle: SocketHandle) -> Result<&mut Socket, RdsError> {
         let socket = self.entries.get_mut(usize::from(handle.slot));
-        socket
-            .filter(|socket| socket.generation == handle.generation && socket.open)
-            .ok_or(RdsError::BadSocket)
+        socket.filter(|socket| socket.generation == handle.generation).ok_or(RdsError::BadSocket)
     }
 
     /// Uncounts an acknowledged message in its socket's send buffer, if the socket is still open.
@@ -317,7 +314,7 @@ impl<'s> Sockets<'s> {
     /// [`RdsError::BadSocket`].
     pub(crate) fn close(&mut self, handle: SocketHandle) -> Result<(), RdsError> {
         let socket = self.open_mut(handle)?;
-        socket.open = false;
+        (socket.open, socket.generation) = (false, socket.generation.wrapping_add(1));
         let port = core::mem::take(&mut socket.peers_port);
         let (slot, next) = (handle.slot + 1, core::mem::take(&mut socket.bucket_next));
         if port == 0 {

@@ -4,6 +4,7 @@ use dat_nostd::Instant;
 
 use crate::frames::Queue;
 use crate::ids::{FrameId, MessageId};
+use crate::limits::Limits;
 use crate::wire::{FRAGMENT_LEN, MAX_MESSAGE_LEN, fragments};
 
 /// Interval of messages that request an acknowledgement, as in Linux.
@@ -119,18 +120,19 @@ impl Tx {
         (self.asked, self.asked_post) = (sequence, number);
     }
 
-    /// Returns the last post of the fast path, see [`fast_until`](Self::fast_until), if the send
-    /// queue has space up to `last`.
-    pub(crate) fn fast_up_to(&self, last: u64, signal_every: u16, unasked_frames: u32) -> u64 {
-        let number = self.posts + 1;
-        if self.asks(self.next_sequence, number, unasked_frames) {
+    /// Returns the last post of the fast path, see [`fast_until`](Self::fast_until), after `ahead`
+    /// further messages of one frame, which are not counted yet.
+    pub(crate) fn fast_up_to(&self, limits: &Limits, unasked_frames: u32, ahead: u64) -> u64 {
+        let (sequence, number) = (self.next_sequence + ahead, self.posts + 1 + ahead);
+        if self.asks(sequence, number, unasked_frames) {
             return 0;
         }
         // From here on each post is a message.
-        let of_messages = number + MESSAGES_PER_ACK - (self.next_sequence - self.asked);
+        let of_messages = number + MESSAGES_PER_ACK - (sequence - self.asked);
         let of_frames = self.asked_post + u64::from(unasked_frames);
-        let of_reports = self.signalled + u64::from(signal_every) - 1;
-        of_messages.min(of_frames).min(of_reports).min(last)
+        let of_reports = self.signalled + u64::from(limits.signal_every) - 1;
+        let of_queue = self.completed + u64::from(limits.send_depth) - 1;
+        of_messages.min(of_frames).min(of_reports).min(of_queue)
     }
 
     /// Starts an endpoint. Its first message requests an acknowledgement.

@@ -284,32 +284,18 @@ impl<'s> Frames<'s> {
     }
 
     /// Frees all frames of a message. Returns their number.
-    #[inline]
     pub(crate) fn give_message(&mut self, message: MessageId) -> u32 {
-        self.give_message_if(message, |_| true)
-    }
-
-    /// Frees all frames of a message if `over` returns true. Returns their number, or 0.
-    #[inline]
-    pub(crate) fn give_message_if(
-        &mut self,
-        message: MessageId,
-        over: impl FnOnce(&mut Frame) -> bool,
-    ) -> u32 {
-        let (first, free) = (message.first(), self.free);
-        let frame = self.at_mut(first);
-        if !over(frame) || frame.used == Use::Free {
-            return 0;
+        let (mut next, mut count) = (Some(message.first()), 0);
+        while let Some(id) = next.filter(|id| self.at(*id).used != Use::Free) {
+            next = self.at(id).next;
+            self.give(id);
+            count += 1;
         }
-        frame.used = Use::Free;
-        let rest = core::mem::replace(&mut frame.next, free);
-        self.free = Some(first);
-        self.free_count += 1;
-        1 + rest.map_or(0, |rest| self.give_rest(rest))
+        count
     }
 
-    /// Frees the single-frame messages at the head of a queue, up to `end`, while `over` returns
-    /// true. Returns their number.
+    /// Frees the messages at the head of a queue, up to `end`, while `over` returns true. Returns
+    /// the number of their frames.
     #[inline]
     pub(crate) fn give_run(
         &mut self,
@@ -317,36 +303,27 @@ impl<'s> Frames<'s> {
         end: Option<MessageId>,
         mut over: impl FnMut(&Frame) -> bool,
     ) -> u32 {
-        let (mut next, mut free, mut count) = (queue.head(), self.free, 0);
+        let (mut next, mut free, mut count, mut more) = (queue.head(), self.free, 0, 0);
         while next != end
             && let Some(message) = next
             && let Some(frame) = self.table.get_mut(message.first().index())
-            && frame.next.is_none()
             && over(frame)
         {
             next = frame.next_message;
-            (frame.next, frame.used) = (free, Use::Free);
+            frame.used = Use::Free;
+            let rest = core::mem::replace(&mut frame.next, free);
             free = Some(message.first());
             count += 1;
+            if let Some(rest) = rest {
+                self.free = free;
+                more += self.give_message(MessageId::starting(rest));
+                free = self.free;
+            }
         }
-        if count > 0 {
-            queue.drop_head(next);
-            self.free = free;
-            self.free_count += count as usize;
-        }
-        count
-    }
-
-    #[inline(never)]
-    fn give_rest(&mut self, first: FrameId) -> u32 {
-        let mut next = Some(first);
-        let mut count = 0;
-        while let Some(id) = next {
-            next = self.at(id).next;
-            self.give(id);
-            count += 1;
-        }
-        count
+        queue.drop_head(next);
+        self.free = free;
+        self.free_count += count as usize;
+        count + more
     }
 
     /// Takes a frame for a new message of one frame, which `describe` fills in.
@@ -358,6 +335,24 @@ impl<'s> Frames<'s> {
         self.free_count -= 1;
         describe(frame.become_message(used));
         Some(MessageId::starting(id))
+    }
+
+    /// Takes `count` frames for a new message, which `describe` fills in. The caller has checked
+    /// that they are free.
+    pub(crate) fn begin_long(
+        &mut self,
+        used: Use,
+        count: u32,
+        describe: impl FnOnce(&mut Frame),
+    ) -> Option<MessageId> {
+        let message = self.begin(used, describe)?;
+        let mut last = message.first();
+        for _ in 1..count {
+            let frame = self.take(used)?;
+            self.append(message, last, frame);
+            last = frame;
+        }
+        Some(message)
     }
 
     /// Fills a frame with a single-frame message of a socket that is sent immediately, as post
@@ -463,14 +458,6 @@ impl<'s> Frames<'s> {
         (header.is_plain() && header.len == payload_len).then_some(header)
     }
 
-    /// Returns the sequence number and the acknowledgement in the header of a frame.
-    #[inline]
-    pub(crate) fn numbers(&self, frame: FrameId) -> (u64, u64) {
-        let words = self.words(frame).and_then(|words| words.first_chunk::<2>());
-        let [sequence, ack] = words.map_or([0; 2], |words| words.each_ref().map(DmaWord::load));
-        (u64::from_be(sequence), u64::from_be(ack))
-    }
-
     /// Returns the header of a frame as quadwords.
     #[inline]
     fn header_words(&self, frame: FrameId) -> [u64; HEADER_WORDS] {
@@ -522,6 +509,16 @@ impl<'s> Frames<'s> {
     #[inline]
     pub(crate) fn read_payload(&self, frame: FrameId, bytes: &mut [u8]) {
         words::get(self.payload(frame), bytes);
+    }
+
+    /// Fills the frames of a message.
+    pub(crate) fn write_message(&self, message: MessageId, payload: &[u8]) {
+        let mut next = Some(message.first());
+        for chunk in payload.chunks(FRAGMENT_LEN) {
+            let Some(frame) = next else { return };
+            self.write_payload(frame, chunk);
+            next = self.at(frame).next;
+        }
     }
 
     /// Copies a message to `buffer`, limited to the buffer and to its frames. Returns the number of

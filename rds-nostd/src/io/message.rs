@@ -60,15 +60,24 @@ impl Rds<'_> {
         if !MsgFlags::DONTWAIT.union(MsgFlags::MORE).contains(message.flags) {
             return Err(RdsError::NotSupported);
         }
-        let to = match message.to {
-            Some(to) => to,
-            None => self.peer_address(from)?,
-        };
+        let Some(to) = &message.to else { return self.send_to_peer(adapter, from, message) };
         let is_plain = message.control.is_none() && !message.flags.contains(MsgFlags::MORE);
-        if is_plain && self.protocol.send(from, &to, message.payload, &mut Wire(adapter)) {
+        if is_plain && self.protocol.send(from, to, message.payload, &mut Wire(adapter)) {
             return Ok(None);
         }
         self.send_slow(adapter, from, to, (message.payload, message.flags), message.control)
+    }
+
+    /// Sends a message to the destination of [`connect`](Self::connect).
+    #[inline(never)]
+    fn send_to_peer<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        from: SocketHandle,
+        message: Msg<'_>,
+    ) -> Result<Option<RdmaCookie>, RdsError> {
+        let to = Some(self.peer_address(from)?);
+        self.sendmsg(adapter, from, Msg { to, ..message })
     }
 
     /// Sends a message outside of the fast path.
@@ -77,12 +86,12 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
-        to: SocketAddr,
+        to: &SocketAddr,
         (payload, flags): (&[u8], MsgFlags),
         control: Option<&Control<'_>>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
         let Some(control) = control.filter(|control| !control.is_empty()) else {
-            let composed = self.compose(adapter, from, (&to, Body::Copied(payload)), true)?;
+            let composed = self.compose(adapter, from, (to, Body::Copied(payload)), true)?;
             if let Some(outgoing) = composed.filter(|_| !flags.contains(MsgFlags::MORE)) {
                 self.transmit(adapter, outgoing.connection);
             }
@@ -92,8 +101,8 @@ impl Rds<'_> {
         if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
             return Err(RdsError::InvalidArgument);
         }
-        if !self.protocol.reachable(from, to)? {
-            return self.send_along_within(adapter, from, to, payload, control);
+        if !self.protocol.reachable(from, *to)? {
+            return self.send_along_within(adapter, from, *to, payload, control);
         }
         let body = match &control.lend {
             None => Body::Copied(payload),
@@ -105,7 +114,7 @@ impl Rds<'_> {
                 Body::Lent(Self::check_loan(lend)?)
             }
         };
-        let Some(outgoing) = self.compose(adapter, from, (&to, body), false)? else { return Ok(None) };
+        let Some(outgoing) = self.compose(adapter, from, (to, body), false)? else { return Ok(None) };
         match self.attach(adapter, from, outgoing, control) {
             Ok(cookie) => {
                 self.protocol.enqueue(outgoing, from);

@@ -273,9 +273,6 @@ impl Rds<'_> {
     pub fn poll_mask(&mut self, handle: SocketHandle) -> Result<PollMask, RdsError> {
         let generation = self.protocol.map_generation;
         let has_room = self.protocol.has_room(handle)?;
-        if !self.protocol.sockets.open(handle)?.may_send() {
-            self.protocol.release_acknowledged();
-        }
         let socket = self.protocol.sockets.open_mut(handle)?;
         let mut mask = PollMask::empty();
         if !socket.received.is_empty() || socket.notifications.is_some() || socket.gave_up {

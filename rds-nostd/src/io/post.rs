@@ -8,7 +8,7 @@ use crate::connection::Objects;
 use crate::frames::Lent;
 use crate::ids::ConnectionId;
 use crate::io::Rds;
-use crate::protocol::{Flow, Given, Outlet, Post, Segment, Step};
+use crate::protocol::{Flow, Outlet, Post, Segment, Step};
 use crate::rdma::{GATHER, Iov, Kind, Transfer};
 use crate::reason::DownReason;
 use crate::wire::FRAME_LEN;
@@ -35,13 +35,14 @@ impl Rds<'_> {
     fn post_fragments<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) -> bool {
         let mut flow = self.protocol.flow(id);
         let Objects { ep, lmr_context, .. } = flow.connection.objects;
-        let (ep, lent, mut given) = (EpHandle::from_bits(ep), flow.lent_region(), Given::default());
+        let (ep, lent) = (EpHandle::from_bits(ep), flow.lent_region());
         if lent == Some(Lent::SCATTERED) {
             return false;
         }
-        let sends = flow.fragments(lent, &mut given);
-        let posted = adapter.ep_post_sends(ep, lmr_context, lent, sends).unwrap_or(0);
-        flow.fragments_posted(given, posted);
+        let mut sends = flow.fragments(lent);
+        let next = core::iter::from_fn(|| sends.next());
+        let posted = adapter.ep_post_sends(ep, lmr_context, lent, next).unwrap_or(0);
+        sends.posted(posted);
         posted > 0
     }
 
@@ -152,7 +153,12 @@ impl<P: Platform> Outlet for Wire<'_, '_, P> {
     fn post(&mut self, objects: &Objects, segment: &Segment) -> bool {
         let ep = EpHandle::from_bits(objects.ep);
         let iov = [LmrTriplet::new(objects.lmr_context, segment.address, segment.len.into())];
-        self.0.ep_post_send(ep, &iov, segment.cookie, segment.flags()).is_ok()
+        // Constant flags in each branch, for the compiler.
+        match segment.signal {
+            false => self.0.ep_post_send(ep, &iov, segment.cookie, Segment { signal: false, ..*segment }.flags()),
+            true => self.0.ep_post_send(ep, &iov, segment.cookie, Segment { signal: true, ..*segment }.flags()),
+        }
+        .is_ok()
     }
 }
 

@@ -136,22 +136,8 @@ impl<'f, 's> Flow<'f, 's> {
 
     /// Returns the fragments that can be posted under one doorbell: with the payload in frames, or
     /// in the region `lent`.
-    pub(crate) fn fragments<'a>(
-        &'a mut self,
-        lent: Option<u32>,
-        given: &'a mut Given,
-    ) -> Fragments<'a, 'f, 's> {
-        Fragments { flow: self, lent, given }
-    }
-
-    /// Ends a run of which `count` fragments were posted: all that the iterator returned, or all
-    /// but the last.
-    pub(crate) fn fragments_posted(&mut self, given: Given, count: usize) {
-        let Some(mut burst) = given.burst else { return };
-        if let Some(signal) = given.last.filter(|_| count == given.count) {
-            self.segment_posted(&mut burst, signal);
-        }
-        self.end(&burst);
+    pub(crate) const fn fragments(&mut self, lent: Option<u32>) -> Fragments<'_, 'f, 's> {
+        Fragments { flow: self, lent, burst: None, count: 0, last: None }
     }
 }
 
@@ -159,12 +145,6 @@ impl<'f, 's> Flow<'f, 's> {
 pub(crate) struct Fragments<'a, 'f, 's> {
     flow: &'a mut Flow<'f, 's>,
     lent: Option<u32>,
-    given: &'a mut Given,
-}
-
-/// State of [`Fragments`] that outlives the iterator.
-#[derive(Debug, Default)]
-pub(crate) struct Given {
     burst: Option<Burst>,
     count: usize,
     /// Set while the last fragment may be unposted: true if it is posted with a completion.
@@ -172,6 +152,16 @@ pub(crate) struct Given {
 }
 
 impl Fragments<'_, '_, '_> {
+    /// Records that `count` fragments were posted: all that the iterator returned, or all but the
+    /// last.
+    pub(crate) fn posted(self, count: usize) {
+        let Some(mut burst) = self.burst else { return };
+        if let Some(signal) = self.last.filter(|_| count == self.count) {
+            self.flow.segment_posted(&mut burst, signal);
+        }
+        self.flow.end(&burst);
+    }
+
     /// Returns the next message, if the same doorbell can serve it.
     fn begin(&mut self) -> Option<Burst> {
         if self.flow.dispatch() != Some(Post::Fragment) {
@@ -188,24 +178,24 @@ impl Iterator for Fragments<'_, '_, '_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<SendDto> {
-        if let Some(burst) = &mut self.given.burst {
-            if let Some(signal) = self.given.last.take() {
+        if let Some(burst) = &mut self.burst {
+            if let Some(signal) = self.last.take() {
                 self.flow.segment_posted(burst, signal);
             }
             if burst.is_over() {
                 self.flow.end(burst);
-                self.given.burst = None;
+                self.burst = None;
             } else if !self.flow.connection.tx.has_room(self.flow.limits.send_depth) {
                 return None;
             }
         }
-        if self.given.burst.is_none() {
-            self.given.burst = self.begin();
+        if self.burst.is_none() {
+            self.burst = self.begin();
         }
-        let burst = self.given.burst.as_ref()?;
+        let burst = self.burst.as_ref()?;
         let segment = self.flow.segment(burst);
-        self.given.count += 1;
-        self.given.last = Some(segment.signal);
+        self.count += 1;
+        self.last = Some(segment.signal);
         let (second_address, second_length) = segment.lent.map_or((0, 0), |lent| (lent.address, lent.len));
         Some(SendDto {
             address: segment.address,

@@ -144,9 +144,7 @@ impl<'f, 's> Flow<'f, 's> {
         let (connection, limits) = (&mut *self.connection, self.limits);
         connection.tx.fast_until = if connection.is_clear(limits.send_depth) && !connection.map.some_marked()
         {
-            let last = connection.tx.completed + u64::from(limits.send_depth) - 1;
-            let unasked = limits.unasked(self.sending.beyond());
-            connection.tx.fast_up_to(last, limits.signal_every, unasked)
+            connection.tx.fast_up_to(limits, limits.unasked(self.sending.beyond()), 0)
         } else {
             0
         };

@@ -24,7 +24,6 @@ mod tests;
 use dat_nostd::Instant;
 
 pub(crate) use admission::{Admission, Request};
-pub(crate) use burst::Given;
 pub(crate) use dispatch::{Flow, Post, Segment, Step};
 pub(crate) use due::Due;
 pub(crate) use receives::BURST;

@@ -3,7 +3,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::connection::{Cookie, CookieKind};
+use crate::connection::{Cookie, CookieKind, Tx};
 use crate::frames::{Frame, Marks, Queue};
 use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, MessageId};
@@ -122,17 +122,6 @@ impl Protocol<'_> {
         }
     }
 
-    /// Uncounts all acknowledged messages in their sockets' send buffers, for a socket without
-    /// space.
-    #[cold]
-    pub(crate) fn release_acknowledged(&mut self) {
-        for id in self.connections.ids() {
-            if self.connections.at(id).tx.waits_for_hca {
-                self.release(id);
-            }
-        }
-    }
-
     /// Returns the messages and bytes of a socket that peers have acknowledged, and that still
     /// count in its send buffer.
     pub(crate) fn acknowledged_early(&self, owner: SocketHandle) -> (usize, usize) {
@@ -152,85 +141,33 @@ impl Protocol<'_> {
         (messages, bytes)
     }
 
-    /// Uncounts acknowledged messages in their sockets' send buffers, and frees their frames if the
-    /// HCA has completed them as well.
+    /// Frees the messages at the head of the queue that the peer has acknowledged and the HCA has
+    /// completed.
     fn release(&mut self, id: ConnectionId) {
-        let Self { connections, frames, sockets, sending, .. } = self;
-        let tx = &mut connections.at_mut(id).tx;
-        let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);
-        // Nearly all messages have one frame and no extensions.
-        let plain = |descriptor: &Frame| {
-            descriptor.sequence <= highest_ack && Marks::SETTLED.contains(descriptor.marks)
-        };
-        let count = frames.give_run(&mut tx.queue, first_unsent, |descriptor| {
-            let over = descriptor.last_post <= completed && plain(descriptor);
-            if over && descriptor.marks.is_empty() {
-                sockets.sent(descriptor.owner(), descriptor.len as usize);
-            }
-            over
-        });
-        sending.give(&mut tx.frames, count);
-        let mut next = tx.queue.head();
-        tx.waits_for_hca = false;
-        while next != first_unsent
-            && let Some(message) = next
-        {
-            let descriptor = frames.message_mut(message);
-            let over = descriptor.last_post <= completed;
-            if descriptor.sequence > highest_ack && !descriptor.is(Marks::SILENT) {
-                return;
-            }
-            tx.waits_for_hca = true;
-            // Several frames, or extensions.
-            if over || !plain(descriptor) {
-                return self.release_rest(id);
-            }
-            if descriptor.marks.is_empty() {
-                descriptor.marks = Marks::SETTLED;
-                sockets.sent(descriptor.owner(), descriptor.len as usize);
-            }
-            next = descriptor.next_message;
-        }
-    }
-
-    /// Releases messages of any kind.
-    #[inline(never)]
-    fn release_rest(&mut self, id: ConnectionId) {
         let Self { connections, frames, sockets, sending, operations, .. } = self;
         let tx = &mut connections.at_mut(id).tx;
         let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);
-        let (mut next, mut releasing) = (tx.queue.head(), true);
-        let mut kept = next;
-        let mut given = 0;
-        while let Some(message) = next.take_if(|next| Some(*next) != first_unsent) {
-            let count = frames.give_message_if(message, |descriptor| {
-                let marks = descriptor.marks;
-                let silent = marks.contains(Marks::SILENT);
-                releasing = releasing && descriptor.last_post <= completed;
-                // Silent messages have no sequence number to acknowledge.
-                if descriptor.sequence > highest_ack && !silent {
-                    return false;
-                }
-                next = descriptor.next_message;
-                if !marks.contains(Marks::SETTLED) && (releasing || !silent) {
-                    descriptor.marks = marks | Marks::SETTLED;
-                    sockets.sent(descriptor.owner(), descriptor.len as usize);
-                }
-                if releasing {
-                    kept = next;
-                    if marks.intersects(Marks::PONG | Marks::LENT) {
-                        tx.pongs -= u8::from(marks.contains(Marks::PONG));
-                        end_of_loan(operations, descriptor, RdmaStatus::Success);
-                    }
-                }
-                releasing
-            });
-            given += count;
-        }
-        if given > 0 {
-            tx.queue.drop_head(kept);
-            sending.give(&mut tx.frames, given);
-        }
+        let Tx { queue, waits_for_hca, pongs, frames: used, .. } = tx;
+        *waits_for_hca = false;
+        let count = frames.give_run(queue, first_unsent, |descriptor| {
+            // Silent messages have no sequence number to acknowledge.
+            if descriptor.sequence > highest_ack && !descriptor.is(Marks::SILENT) {
+                return false;
+            }
+            if descriptor.last_post > completed {
+                *waits_for_hca = true;
+                return false;
+            }
+            if !descriptor.is(Marks::SETTLED) {
+                sockets.sent(descriptor.owner(), descriptor.len as usize);
+            }
+            if descriptor.marks.intersects(Marks::PONG | Marks::LENT) {
+                *pongs -= u8::from(descriptor.is(Marks::PONG));
+                end_of_loan(operations, descriptor, RdmaStatus::Success);
+            }
+            true
+        });
+        sending.give(used, count);
     }
 
     /// Uncounts a message in its socket's send buffer, once.

@@ -2,10 +2,10 @@
 
 use core::net::SocketAddr;
 
-use crate::connection::{Connection, Cookie, Objects, State, Tx, port_mask};
+use crate::connection::{Connection, Cookie, Objects, State, port_mask};
 use crate::counters::Counters;
 use crate::error::RdsError;
-use crate::frames::{Frames, Marks, Place, Shares, Use, frames_of_lent};
+use crate::frames::{Marks, Place, Shares, Use, frames_of_lent};
 use crate::ids::{ConnectionId, MessageId, SocketHandle};
 use crate::limits::Limits;
 use crate::profile::Profile;
@@ -105,9 +105,9 @@ impl Protocol<'_> {
         Ok(Some(id))
     }
 
-    /// Fast path: sends a single-frame message on its socket's route, by `outlet`, if no message
-    /// precedes it. Returns false, without side effects, for anything else, which
-    /// [`compose`](Self::compose) handles.
+    /// Sends a single-frame message on its socket's route, by `outlet`, if no message precedes it.
+    /// Returns false, without side effects, for anything else, which [`compose`](Self::compose)
+    /// handles.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -116,10 +116,11 @@ impl Protocol<'_> {
         payload: &[u8],
         outlet: &mut impl Outlet,
     ) -> bool {
-        let Self { sockets, connections, frames, sending, limits, counters, .. } = self;
+        let Self { sockets, connections, frames, maps, sending, limits, counters, .. } = self;
         let Ok(socket) = sockets.open_mut(from) else { return false };
         let Some((id, dport)) = socket.route_to(to) else { return false };
         let Some(connection) = connections.get_mut(id) else { return false };
+        let (mut flags, mut reports) = (Flags::empty(), false);
         let tx = &connection.tx;
         let plain = payload.len() <= limits.longest_at_once
             && tx.posts < tx.fast_until
@@ -127,51 +128,32 @@ impl Protocol<'_> {
             && (sending.has_two(tx.frames)
                 || sending.has_one(tx.frames) && limits.is_plenty(sending.beyond()));
         debug_assert!(!plain || connection.is_clear(limits.send_depth));
-        // A separate function, so that the flags are constant here.
         if !plain {
-            return self.send_slow((from, id, dport), payload, outlet);
-        }
-        let way = Way { socket, connection, frames, sending, counters };
-        let Some((message, posted)) = way.send((from, dport), payload, Asks::empty(), outlet) else {
-            return false;
-        };
-        if !posted || connection.reconnect.probe_at.is_none() {
-            self.sent_first(id, message, posted);
-        }
-        true
-    }
-
-    /// Like `send` for a message that may need an acknowledgement request or a CQE.
-    #[cold]
-    #[inline(never)]
-    fn send_slow(
-        &mut self,
-        (from, id, dport): (SocketHandle, ConnectionId, u16),
-        payload: &[u8],
-        outlet: &mut impl Outlet,
-    ) -> bool {
-        let Self { sockets, connections, frames, maps, sending, limits, counters, .. } = self;
-        let Ok(socket) = sockets.open_mut(from) else { return false };
-        let connection = connections.at_mut(id);
-        if payload.len() > limits.longest_at_once
-            || !sending.has_one(connection.tx.frames)
-            || connection.map.some_marked() && maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
-        {
-            return false;
-        }
-        let unasked = limits.unasked(sending.beyond());
-        let Some(asks) = weigh(connection, limits, unasked, socket, payload.len()) else { return false };
-        let (sequence, number) = (connection.tx.next_sequence, connection.tx.posts + 1);
-        let way = Way { socket, connection, frames, sending, counters };
-        let Some((message, posted)) = way.send((from, dport), payload, asks, outlet) else { return false };
-        let tx = &mut connection.tx;
-        if !asks.is_empty() {
-            asked(tx, limits, limits.unasked(sending.beyond()), (sequence, number), asks);
-            if connection.map.some_marked() {
-                tx.fast_until = 0;
+            let refuses =
+                connection.map.some_marked() && maps.get(id.index()).is_none_or(|map| map.is_marked(dport));
+            if refuses || frames.free_count() == 0 {
+                return false;
             }
-            counters.send_ack_required += u64::from(asks.contains(Asks::ACKNOWLEDGEMENT));
+            let Some(asks) = weigh(connection, socket, payload.len(), (sending, limits), counters) else {
+                return false;
+            };
+            (flags, reports) = asks;
         }
+        let (tx, rx) = (&mut connection.tx, &mut connection.rx);
+        let (sequence, ack, number) = (tx.next_sequence, rx.ack_value, tx.posts + 1);
+        let (len, sport) = (payload.len() as u32, socket.port);
+        let header = Header { sequence, ack, len, sport, dport, flags, credit: 0, extensions: [0; 16] };
+        let pushed = frames.push_to_send(&mut tx.queue, &header, payload, (from, number));
+        let Some((message, address)) = pushed else { return false };
+        sending.take_one(&mut tx.frames);
+        (tx.next_sequence, tx.posts) = (sequence + 1, number);
+        rx.acknowledgement_left();
+        socket.send_bytes += payload.len();
+        socket.send_messages += 1;
+        counters.send_queued += 1;
+        let (cookie, len) = (Cookie::numbered(tx.cookies, number), HEADER_LEN as u32 + len);
+        let segment = Segment { address, len, lent: None, cookie, signal: reports, solicit: true, fence: false };
+        let posted = outlet.post(&connection.objects, &segment);
         if !posted || connection.reconnect.probe_at.is_none() {
             self.sent_first(id, message, posted);
         }
@@ -235,23 +217,14 @@ impl Protocol<'_> {
         let lent = matches!(body, Body::Lent(_));
         let hurry = lent || tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
         let sport = socket.port;
-        let message = self.frames.begin(Use::Send, |frame| {
+        let message = self.frames.begin_long(Use::Send, count, |frame| {
             (frame.sport, frame.dport) = (sport, dport);
             frame.flags = if hurry { Flags::ACK_REQUIRED.bits() } else { 0 };
             (frame.socket, frame.generation, frame.len) = (from.slot, from.generation, len as u32);
         });
         let message = message.ok_or(RdsError::NoBufferSpace)?;
-        match body {
-            Body::Copied(payload) => self.put_payload(message, payload, Use::Send),
-            Body::Lent(_) => {
-                let mut last = message.first();
-                for _ in 1..body.frames() {
-                    if let Some(frame) = self.frames.take(Use::Send) {
-                        self.frames.append(message, last, frame);
-                        last = frame;
-                    }
-                }
-            }
+        if let Body::Copied(payload) = body {
+            self.frames.write_message(message, payload);
         }
         let outgoing = Outgoing { connection: id, message };
         if alone {
@@ -268,32 +241,10 @@ impl Protocol<'_> {
             return Err(RdsError::MessageSize);
         }
         if !socket.may_send() {
-            self.release_acknowledged();
-        }
-        if !self.sockets.open(from)?.may_send() {
             self.counters.send_queue_full += 1;
             return Err(RdsError::Again);
         }
         Ok(())
-    }
-
-    /// Fills the frames of a message.
-    fn put_payload(&mut self, message: MessageId, payload: &[u8], used: Use) {
-        let (first, rest) = payload.split_at_checked(FRAGMENT_LEN).unwrap_or((payload, &[]));
-        self.frames.write_payload(message.first(), first);
-        self.add_frames(message, rest, used);
-    }
-
-    /// Fills further frames with the rest of a message. The caller has checked that they are free.
-    #[inline(never)]
-    fn add_frames(&mut self, message: MessageId, rest: &[u8], used: Use) {
-        let mut last = message.first();
-        for chunk in rest.chunks(FRAGMENT_LEN) {
-            let Some(frame) = self.frames.take(used) else { return };
-            self.frames.write_payload(frame, chunk);
-            self.frames.append(message, last, frame);
-            last = frame;
-        }
     }
 
     /// Appends a composed message to its connection's queue. It cannot be lost from here on.
@@ -342,35 +293,6 @@ impl Protocol<'_> {
         RdsError::Congested
     }
 
-    /// Returns the socket that receives a loopback message of `len` bytes, after a check for space;
-    /// for a ping, the socket that receives the pong. Returns `None` if no socket is bound.
-    ///
-    /// # Errors
-    /// See [`Rds::sendmsg`](crate::Rds::sendmsg).
-    fn destination_within(
-        &mut self,
-        from: SocketHandle,
-        to: SocketAddr,
-        len: usize,
-    ) -> Result<Option<usize>, RdsError> {
-        let socket = self.sockets.open(from)?;
-        let (source, sport) = (socket.address, socket.port);
-        let (destination, dport) = (key(to.ip()), to.port());
-        if destination == self.local && self.own_port_is_marked(dport) {
-            return Err(self.refuse_congested(from, None, dport));
-        }
-        let (found, len) = if dport == 0 {
-            (self.sockets.bound_to(source, sport), 0)
-        } else {
-            (self.sockets.bound_to(destination, dport), len)
-        };
-        let count = fragments(len) as u32;
-        if found.is_some() && count > self.local_room() {
-            return Err(self.refuse_short(from, Wants::LocalFrames(count)));
-        }
-        Ok(found)
-    }
-
     /// Fills frames with a loopback message. It cannot be refused from here on, and ends with
     /// [`deliver_within`](Self::deliver_within) or [`withdraw_within`](Self::withdraw_within).
     ///
@@ -384,24 +306,31 @@ impl Protocol<'_> {
         payload: &[u8],
     ) -> Result<LoopbackMessage, RdsError> {
         self.check_buffer(from, payload.len(), self.limits.longest_local)?;
-        let slot = self.destination_within(from, to, payload.len())?;
         let socket = self.sockets.open(from)?;
-        let (source, sport) = (socket.address, socket.port);
-        let (destination, dport) = (key(to.ip()), to.port());
+        let (own, other) = ((socket.address, socket.port), (key(to.ip()), to.port()));
+        if other.0 == self.local && self.own_port_is_marked(other.1) {
+            return Err(self.refuse_congested(from, None, other.1));
+        }
         // A ping gets its reply immediately.
-        let is_pong = dport == 0;
-        let Some(slot) = slot else { return Ok(LoopbackMessage { found: None, is_pong }) };
-        let (source, sport, dport, payload) =
-            if is_pong { (destination, 0, sport, &[][..]) } else { (source, sport, dport, payload) };
-        let message = self.frames.begin(Use::Receive, |frame| {
+        let is_pong = other.1 == 0;
+        let ((source, sport), (destination, dport), payload) =
+            if is_pong { (other, own, &[][..]) } else { (own, other, payload) };
+        let Some(slot) = self.sockets.bound_to(destination, dport) else {
+            return Ok(LoopbackMessage { found: None, is_pong });
+        };
+        let count = fragments(payload.len()) as u32;
+        if count > self.local_room() {
+            return Err(self.refuse_short(from, Wants::LocalFrames(count)));
+        }
+        let message = self.frames.begin_long(Use::Receive, count, |frame| {
             (frame.sport, frame.dport, frame.flags) = (sport, dport, 0);
             (frame.len, frame.sequence) = (payload.len() as u32, 0);
             frame.connection = None;
             frame.set_source(source);
         });
         let message = message.ok_or(RdsError::NoBufferSpace)?;
-        self.put_payload(message, payload, Use::Receive);
-        self.receiving.take(&mut self.local_used, fragments(payload.len()) as u32);
+        self.frames.write_message(message, payload);
+        self.receiving.take(&mut self.local_used, count);
         Ok(LoopbackMessage { found: Some((slot, message)), is_pong })
     }
 
@@ -445,99 +374,35 @@ impl Protocol<'_> {
     }
 }
 
-bitflags::bitflags! {
-    /// Requests of a post.
-    #[derive(Clone, Copy)]
-    struct Asks: u8 {
-        /// Request an acknowledgement, by the flag of the header.
-        const ACKNOWLEDGEMENT = Flags::ACK_REQUIRED.bits();
-        /// Request a CQE.
-        const REPORT = 0x80;
-    }
-}
-
-impl Asks {
-    /// Returns the flags of the header.
-    #[inline]
-    const fn flags(self) -> Flags {
-        Flags::from_bits_retain(self.bits() & Flags::ACK_REQUIRED.bits())
-    }
-
-    const fn filter(self, wanted: bool) -> Self {
-        if wanted { self } else { Self::empty() }
-    }
-}
-
-/// State that the fast path of a single-frame message uses.
-struct Way<'w, 's> {
-    socket: &'w mut Socket,
-    connection: &'w mut Connection,
-    frames: &'w mut Frames<'s>,
-    sending: &'w mut Shares,
-    counters: &'w mut Counters,
-}
-
-impl Way<'_, '_> {
-    /// Queues and posts a message of this socket. Returns the message and whether it was posted, or
-    /// `None` without side effects if no frame is free.
-    #[inline(always)]
-    fn send(
-        self,
-        (from, dport): (SocketHandle, u16),
-        payload: &[u8],
-        asks: Asks,
-        outlet: &mut impl Outlet,
-    ) -> Option<(MessageId, bool)> {
-        let Self { socket, connection, frames, sending, counters } = self;
-        let (tx, rx) = (&mut connection.tx, &mut connection.rx);
-        let (sequence, ack, number) = (tx.next_sequence, rx.ack_value, tx.posts + 1);
-        let (len, sport, flags) = (payload.len() as u32, socket.port, asks.flags());
-        let header = Header { sequence, ack, len, sport, dport, flags, credit: 0, extensions: [0; 16] };
-        let (message, address) = frames.push_to_send(&mut tx.queue, &header, payload, (from, number))?;
-        sending.take_one(&mut tx.frames);
-        (tx.next_sequence, tx.posts) = (sequence + 1, number);
-        rx.acknowledgement_left();
-        socket.send_bytes += payload.len();
-        socket.send_messages += 1;
-        counters.send_queued += 1;
-        let (cookie, len) = (Cookie::numbered(tx.cookies, number), HEADER_LEN as u32 + len);
-        let signal = asks.contains(Asks::REPORT);
-        let segment = Segment { address, len, lent: None, cookie, signal, solicit: true, fence: false };
-        Some((message, outlet.post(&connection.objects, &segment)))
-    }
-}
-
-/// Returns the requests of a single-frame message outside of the fast path, or `None` if messages
+/// Checks and records the requests of a single-frame message that may need some: an acknowledgement,
+/// and a CQE. Renews the limit of the fast path. Returns `None`, without side effects, if messages
 /// precede it or space is lacking.
 #[cold]
 #[inline(never)]
 fn weigh(
-    connection: &Connection,
-    limits: &Limits,
-    unasked: u32,
+    connection: &mut Connection,
     socket: &Socket,
     len: usize,
-) -> Option<Asks> {
+    (sending, limits): (&Shares, &Limits),
+    counters: &mut Counters,
+) -> Option<(Flags, bool)> {
     let (outstanding, buffer) = (socket.send_bytes + len, socket.send_buffer);
-    if !connection.is_clear(limits.send_depth) || outstanding >= buffer {
+    let is_clear = connection.is_clear(limits.send_depth) && sending.has_one(connection.tx.frames);
+    if !is_clear || len > limits.longest_at_once || outstanding >= buffer {
         return None;
     }
-    let (tx, number) = (&connection.tx, connection.tx.posts + 1);
-    let asks = tx.asks(tx.next_sequence, number, unasked) || tx.hurries(outstanding, buffer, len);
+    let (tx, unasked) = (&mut connection.tx, limits.unasked(sending.beyond()));
+    let (sequence, number) = (tx.next_sequence, tx.posts + 1);
+    let asks = tx.asks(sequence, number, unasked) || tx.hurries(outstanding, buffer, len);
     let reports = asks || number - tx.signalled >= u64::from(limits.signal_every);
-    Some(Asks::ACKNOWLEDGEMENT.filter(asks) | Asks::REPORT.filter(reports))
-}
-
-/// Records the requests of the last post, of message `sequence`.
-#[cold]
-#[inline(never)]
-fn asked(tx: &mut Tx, limits: &Limits, unasked: u32, (sequence, number): (u64, u64), asks: Asks) {
-    if asks.contains(Asks::REPORT) {
+    if reports {
         tx.signalled = number;
     }
-    if asks.contains(Asks::ACKNOWLEDGEMENT) {
+    if asks {
         tx.note_asked(sequence, number);
+        counters.send_ack_required += 1;
     }
-    let last = tx.completed + u64::from(limits.send_depth) - 1;
-    tx.fast_until = tx.fast_up_to(last, limits.signal_every, unasked);
+    let is_marked = connection.map.some_marked();
+    tx.fast_until = if is_marked { 0 } else { tx.fast_up_to(limits, unasked, 1) };
+    Some((if asks { Flags::ACK_REQUIRED } else { Flags::empty() }, reports))
 }
