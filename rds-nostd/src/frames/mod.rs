@@ -304,8 +304,7 @@ impl<'s> Frames<'s> {
         mut over: impl FnMut(&Frame) -> bool,
     ) -> u32 {
         let (mut next, mut free, mut count, mut more) = (queue.head(), self.free, 0, 0);
-        while next != end
-            && let Some(message) = next
+        while let Some(message) = next.filter(|message| Some(*message) != end)
             && let Some(frame) = self.table.get_mut(message.first().index())
             && over(frame)
         {

@@ -10,7 +10,7 @@ use dat_nostd::{
 
 use crate::connection::State;
 use crate::ids::{ConnectionId, SocketHandle};
-use crate::io::Rds;
+use crate::io::Node;
 use crate::io::held::APART;
 use crate::io::identity::{Identity, identify};
 use crate::io::poll::EVENTS_PER_POLL;
@@ -23,17 +23,12 @@ use crate::wire::{ConnectData, REJECT_DATA, VERSION, service_port};
 /// Limit of a connection attempt, in microseconds.
 const CONNECT_TIMEOUT_US: u32 = 5_000_000;
 
-impl Rds<'_> {
-    pub(crate) fn begin_connecting<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: ConnectionId,
-        now: Instant,
-    ) {
+impl<P: Platform> Node<'_, '_, '_, P> {
+    pub(crate) fn begin_connecting(&mut self, id: ConnectionId, now: Instant) {
         let foreign = address(self.protocol.connection(id).foreign);
         let (data, len) = self.connect_data(id, VERSION).encode();
-        let attempt = self.new_endpoint(adapter, id).and_then(|ep| {
-            adapter.ep_connect(
+        let attempt = self.new_endpoint(id).and_then(|ep| {
+            self.adapter.ep_connect(
                 ep,
                 &foreign,
                 u64::from(service_port(foreign)),
@@ -46,7 +41,7 @@ impl Rds<'_> {
         self.protocol.connections_changed = true;
         match attempt {
             Ok(()) => self.protocol.connections.at_mut(id).state = State::Connecting,
-            Err(_) => self.connection_down(adapter, id, DownReason::NoResources, now),
+            Err(_) => self.connection_down(id, DownReason::NoResources, now),
         }
     }
 
@@ -64,12 +59,8 @@ impl Rds<'_> {
 
     /// Creates an endpoint and posts its receives, because the peer may send as soon as it is
     /// connected.
-    fn new_endpoint<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: ConnectionId,
-    ) -> DatResult<EpHandle> {
-        let zone = self.zone_of(adapter, id)?;
+    fn new_endpoint(&mut self, id: ConnectionId) -> DatResult<EpHandle> {
+        let zone = self.zone_of(id)?;
         let tos = self.protocol.connection(id).tos;
         let limits = &self.protocol.limits;
         let attributes = EpAttributes {
@@ -90,7 +81,7 @@ impl Rds<'_> {
             traffic_class: tos,
             ..EpAttributes::DEFAULT
         };
-        let ep = adapter.ep_create(
+        let ep = self.adapter.ep_create(
             self.objects.ia,
             Some(zone),
             Some(self.objects.receive_evd),
@@ -99,140 +90,119 @@ impl Rds<'_> {
             Some(&attributes),
         )?;
         self.protocol.connections.at_mut(id).objects.ep = ep.bits();
-        self.refill(adapter, id);
+        self.refill(id);
         Ok(ep)
     }
 
     /// Handles a peer's connection request.
-    pub(crate) fn connection_requested<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        cr: CrHandle,
-        now: Instant,
-    ) {
-        let Some((request, source)) = self.requester(adapter, cr) else {
-            self.refuse_request(adapter, cr);
+    pub(crate) fn connection_requested(&mut self, cr: CrHandle, now: Instant) {
+        let Some((request, source)) = self.requester(cr) else {
+            self.refuse_request(cr);
             return;
         };
         // Check the port's share first, because that needs no ARP.
         if self.protocol.has_its_share(&request, now) {
-            return self.refuse_request(adapter, cr);
+            return self.refuse_request(cr);
         }
         // A forged address belongs to another port than the request's.
         let may_wait = self.held.has_place_for(request.gid);
-        match identify(adapter, (source, request.gid), may_wait) {
+        match identify(self.adapter, (source, request.gid), may_wait) {
             Identity::Right => {}
-            Identity::Wrong => return self.refuse_request(adapter, cr),
-            Identity::Unknown => return self.hold(adapter, cr, request.gid, now),
+            Identity::Wrong => return self.refuse_request(cr),
+            Identity::Unknown => return self.hold(cr, request.gid, now),
         }
         // A restarted peer may have sent acknowledgements on the old connection.
-        self.take_arrivals(adapter, now);
-        self.make_room(adapter, &request, now);
+        self.take_arrivals(now);
+        self.make_room(&request, now);
         match self.protocol.admit(&request, now) {
-            Admission::Accept(id, None) => self.accept(adapter, id, cr, now),
+            Admission::Accept(id, None) => self.accept(id, cr, now),
             Admission::Accept(id, Some(DownReason::Raced)) => {
                 // Abort our own attempt in its favour. That is no failure.
                 self.protocol.note_down(id, DownReason::Raced);
-                self.drop_endpoint(adapter, id);
-                self.accept(adapter, id, cr, now);
+                self.drop_endpoint(id);
+                self.accept(id, cr, now);
             }
             Admission::Accept(id, Some(reason)) => {
-                self.connection_down(adapter, id, reason, now);
-                self.accept(adapter, id, cr, now);
+                self.connection_down(id, reason, now);
+                self.accept(id, cr, now);
             }
             Admission::Hold(id) => {
                 let held = &mut self.protocol.connections.at_mut(id).reconnect.held_request;
                 let before = core::mem::replace(held, cr.bits());
                 if before != 0 {
-                    refuse(adapter, CrHandle::from_bits(before));
+                    refuse(self.adapter, CrHandle::from_bits(before));
                 }
             }
-            Admission::Refuse => self.refuse_request(adapter, cr),
+            Admission::Refuse => self.refuse_request(cr),
         }
     }
 
     /// Holds a request until ARP resolves its sender's address.
-    fn hold<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle, gid: [u8; 16], now: Instant) {
+    fn hold(&mut self, cr: CrHandle, gid: [u8; 16], now: Instant) {
         if !self.held.add(cr, gid, now) {
-            self.refuse_request(adapter, cr);
+            self.refuse_request(cr);
         }
     }
 
     /// Retries the identification of held requests. Returns when to retry again.
     #[inline]
-    pub(crate) fn look_up_held<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
-        if self.held.is_empty() { Wake::Idle } else { self.look_up(adapter, now) }
+    pub(crate) fn look_up_held(&mut self, now: Instant) -> Wake {
+        if self.held.is_empty() { Wake::Idle } else { self.look_up(now) }
     }
 
     #[cold]
-    fn look_up<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
+    fn look_up(&mut self, now: Instant) -> Wake {
         for place in self.held.places() {
             let Some((cr, until)) = self.held.get(place) else { continue };
-            let asked = adapter.cr_query(cr).map(|query| (query.remote_address, query.remote_gid));
-            let identity = asked.map(|(address, gid)| identify(adapter, (address, gid), true));
+            let asked = self.adapter.cr_query(cr).map(|query| (query.remote_address, query.remote_gid));
+            let identity = asked.map(|(address, gid)| identify(self.adapter, (address, gid), true));
             if identity == Ok(Identity::Unknown) && now < until {
                 continue;
             }
             self.held.remove(place);
             self.protocol.connections_changed = true;
             match identity {
-                Ok(Identity::Right) => self.connection_requested(adapter, cr, now),
-                Ok(_) => self.refuse_request(adapter, cr),
+                Ok(Identity::Right) => self.connection_requested(cr, now),
+                Ok(_) => self.refuse_request(cr),
                 // The request was withdrawn.
-                Err(_) => refuse(adapter, cr),
+                Err(_) => refuse(self.adapter, cr),
             }
         }
         if self.held.is_empty() { Wake::Idle } else { Wake::At(now + APART) }
     }
 
     /// Evicts an idle connection if no entry is left for a new peer.
-    fn make_room<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        request: &Request,
-        now: Instant,
-    ) -> bool {
+    fn make_room(&mut self, request: &Request, now: Instant) -> bool {
         if !self.protocol.is_full_for(request.remote, request.tos) {
             return false;
         }
         let Some(id) = self.protocol.find_evictable(now) else { return false };
-        self.connection_down(adapter, id, DownReason::Idle, now);
+        self.connection_down(id, DownReason::Idle, now);
         true
     }
 
     /// Evicts an idle connection for a peer that a socket sends to. Returns true if an entry is
     /// free now.
     #[cold]
-    pub(crate) fn make_room_to<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        from: SocketHandle,
-        to: &SocketAddr,
-    ) -> bool {
+    pub(crate) fn make_room_to(&mut self, from: SocketHandle, to: &SocketAddr) -> bool {
         let (Ok(true), Ok(socket)) = (self.protocol.reachable(from, *to), self.protocol.sockets.open(from))
         else {
             return false;
         };
         // The GID is irrelevant without a request.
         let request = Request { remote: key(to.ip()), tos: socket.tos, gid: [0; 16] };
-        let now = adapter.now();
-        self.make_room(adapter, &request, now)
+        let now = self.adapter.now();
+        self.make_room(&request, now)
     }
 
-    fn refuse_request<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle) {
+    fn refuse_request(&mut self, cr: CrHandle) {
         self.protocol.counters.connect_refused += 1;
-        refuse(adapter, cr);
+        refuse(self.adapter, cr);
     }
 
     /// Accepts a request for a connection that has no endpoint.
-    fn accept<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: ConnectionId,
-        cr: CrHandle,
-        now: Instant,
-    ) {
-        let Ok(request) = adapter.cr_query(cr) else { return };
+    fn accept(&mut self, id: ConnectionId, cr: CrHandle, now: Instant) {
+        let Ok(request) = self.adapter.cr_query(cr) else { return };
         let gid = request.remote_gid;
         let data = ConnectData::decode(request.private_data, request.remote_address.is_ipv4());
         let version = data.and_then(|data| data.select_version()).unwrap_or(VERSION);
@@ -242,24 +212,20 @@ impl Rds<'_> {
         }
         let (bytes, len) = self.connect_data(id, version).encode();
         let accepted =
-            self.new_endpoint(adapter, id).and_then(|ep| adapter.cr_accept(cr, Some(ep), &bytes[..len]));
+            self.new_endpoint(id).and_then(|ep| self.adapter.cr_accept(cr, Some(ep), &bytes[..len]));
         match accepted {
             Ok(()) => self.protocol.connections.at_mut(id).state = State::Accepting,
             Err(_) => {
-                self.connection_down(adapter, id, DownReason::NoResources, now);
-                refuse(adapter, cr);
+                self.connection_down(id, DownReason::NoResources, now);
+                refuse(self.adapter, cr);
             }
         }
     }
 
     /// Returns the sender of a request and its type of service. Returns `None` if it does not speak
     /// our protocol or its addresses disagree.
-    fn requester<P: Platform>(
-        &self,
-        adapter: &mut Adapter<'_, P>,
-        cr: CrHandle,
-    ) -> Option<(Request, IpAddr)> {
-        let request = adapter.cr_query(cr).ok()?;
+    fn requester(&self, cr: CrHandle) -> Option<(Request, IpAddr)> {
+        let request = self.adapter.cr_query(cr).ok()?;
         let (source, gid) = (request.remote_address, request.remote_gid);
         let remote = key(request.remote_address);
         let data = ConnectData::decode(request.private_data, request.remote_address.is_ipv4())?;
@@ -270,13 +236,7 @@ impl Rds<'_> {
     }
 
     /// Handles a connection event.
-    pub(crate) fn connection_changed<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        event: ConnectionEvent,
-        ep: EpHandle,
-        now: Instant,
-    ) {
+    pub(crate) fn connection_changed(&mut self, event: ConnectionEvent, ep: EpHandle, now: Instant) {
         let found = self.protocol.connections.iter().find(|(_, c)| c.objects.ep == ep.bits());
         let Some((id, connection)) = found else { return };
         if let Some(reason) = DownReason::of_event(event) {
@@ -287,22 +247,22 @@ impl Rds<'_> {
             return;
         }
         if connection.state == State::Connecting {
-            let Some(data) = self.reply(adapter, id, ep) else {
+            let Some(data) = self.reply(id, ep) else {
                 self.protocol.counters.connect_refused += 1;
-                self.connection_down(adapter, id, DownReason::BadReply, now);
+                self.connection_down(id, DownReason::BadReply, now);
                 return;
             };
             self.peer_says(id, &data);
         }
-        let gid = adapter.ep_query(ep).ok().and_then(|parameters| parameters.remote_gid);
+        let gid = self.adapter.ep_query(ep).ok().and_then(|parameters| parameters.remote_gid);
         self.protocol.came_up(id, gid, now);
         let held = core::mem::take(&mut self.protocol.connections.at_mut(id).reconnect.held_request);
         if held != 0 {
-            refuse(adapter, CrHandle::from_bits(held));
+            refuse(self.adapter, CrHandle::from_bits(held));
         }
-        self.refill(adapter, id);
-        self.bind_again(adapter, id);
-        self.flush(adapter, id);
+        self.refill(id);
+        self.bind_again(id);
+        self.flush(id);
     }
 
     /// Applies the private data of a connection's peer.
@@ -312,20 +272,15 @@ impl Rds<'_> {
     }
 
     /// Returns a peer's reply if it has a supported version and the connection's addresses.
-    fn reply<P: Platform>(
-        &self,
-        adapter: &Adapter<'_, P>,
-        id: ConnectionId,
-        ep: EpHandle,
-    ) -> Option<ConnectData> {
+    fn reply(&self, id: ConnectionId, ep: EpHandle) -> Option<ConnectData> {
         let foreign = self.protocol.connection(id).foreign;
         let is_v4 = address(foreign).is_ipv4();
-        let data = adapter.ep_private_data(ep).ok().and_then(|data| ConnectData::decode(data, is_v4))?;
+        let data = self.adapter.ep_private_data(ep).ok().and_then(|data| ConnectData::decode(data, is_v4))?;
         let agrees = key(data.source) == foreign && key(data.destination) == self.protocol.local;
         (data.is_acceptable() && agrees).then_some(data)
     }
 
-    fn drop_endpoint<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
+    fn drop_endpoint(&mut self, id: ConnectionId) {
         let ep = self.protocol.connection(id).objects.ep;
         if ep != 0 {
             // Process earlier completions first: an operation that the peer denied must report
@@ -333,36 +288,30 @@ impl Rds<'_> {
             self.protocol.connections.at_mut(id).fail();
             let most = u32::from(self.protocol.limits.request_depth) * self.protocol.connections.len() as u32;
             for _ in 0..=most / EVENTS_PER_POLL as u32 {
-                if !self.poll_requests(adapter) {
+                if !self.poll_requests() {
                     break;
                 }
             }
             // Aborts all work of the endpoint. Afterwards a working HCA accesses none of its
             // frames.
-            let _ = adapter.ep_free(EpHandle::from_bits(ep));
-            self.protocol.endpoint_gone(id, adapter.is_dead());
-            self.settle_windows(adapter, id);
-            self.release_ended(adapter);
+            let _ = self.adapter.ep_free(EpHandle::from_bits(ep));
+            self.protocol.endpoint_gone(id, self.adapter.is_dead());
+            self.settle_windows(id);
+            self.release_ended();
             // Its binds in flight no longer block others.
-            self.bind_again(adapter, id);
+            self.bind_again(id);
         }
     }
 
     /// Handles the loss of a connection. Retains unacknowledged messages for the next one, which is
     /// established after a random backoff, or immediately if a request of the peer was held.
-    pub(crate) fn connection_down<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: ConnectionId,
-        reason: DownReason,
-        now: Instant,
-    ) {
+    pub(crate) fn connection_down(&mut self, id: ConnectionId, reason: DownReason, now: Instant) {
         self.protocol.turn_ends(id, reason);
-        self.drop_endpoint(adapter, id);
+        self.drop_endpoint(id);
         self.protocol.went_down(id, reason, now);
         let held = core::mem::take(&mut self.protocol.connections.at_mut(id).reconnect.held_request);
         if held != 0 {
-            self.accept(adapter, id, CrHandle::from_bits(held), now);
+            self.accept(id, CrHandle::from_bits(held), now);
         }
     }
 }

@@ -4,43 +4,15 @@
 //! The clock is read only while a socket traces latency. Frames are then processed one at a time,
 //! between two readings, instead of in bursts.
 
-use dat_nostd::{Adapter, EvdHandle, Instant, Platform, ReceiveDto};
+use dat_nostd::{Adapter, Instant, Platform, ReceiveDto};
 
 use crate::error::RdsError;
 use crate::frames::{Marks, Place, Use};
 use crate::ids::{MessageId, SocketHandle};
-use crate::io::Rds;
+use crate::io::{Node, Rds};
 use crate::protocol::Protocol;
 
 impl Rds<'_> {
-    /// Selects whether frames are taken in bursts or one at a time.
-    pub(crate) fn choose_burst(&mut self) {
-        let is_timed = self.protocol.sockets.iter().any(|(_, socket)| socket.is_timed());
-        self.objects.burst_evd = if is_timed { EvdHandle::from_bits(0) } else { self.objects.receive_evd };
-    }
-
-    /// Processes a frame that was taken on its own.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn arrived_apart<P: Platform>(
-        &mut self,
-        adapter: &Adapter<'_, P>,
-        receive: ReceiveDto,
-        now: Instant,
-    ) {
-        if self.objects.burst_evd == self.objects.receive_evd {
-            self.protocol.arrived_alone(receive, now);
-            return;
-        }
-        let part = self.protocol.part_of(&receive);
-        let before = adapter.now().as_nanos();
-        self.protocol.arrived_alone(receive, now);
-        let after = adapter.now().as_nanos();
-        if let Some(part) = part {
-            self.protocol.note_times(part, (before, after));
-        }
-    }
-
     /// Returns the latencies of the next message of [`recvmsg`](Self::recvmsg), if it is read now,
     /// in nanoseconds: from header to start, from start to completion, and since then. Returns
     /// `None` without a message. Unmeasured latencies, e.g. of loopback messages, are 0.
@@ -59,8 +31,27 @@ impl Rds<'_> {
     /// Selects the latencies that a socket reports.
     pub(crate) fn set_rx_trace(&mut self, handle: SocketHandle, rx_trace: [u8; 4]) -> Result<(), RdsError> {
         self.protocol.sockets.open_mut(handle)?.rx_trace = rx_trace;
-        self.choose_burst();
+        self.objects.choose_burst(&self.protocol.sockets);
         Ok(())
+    }
+}
+
+impl<P: Platform> Node<'_, '_, '_, P> {
+    /// Processes a frame that was taken on its own.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn arrived_apart(&mut self, receive: ReceiveDto, now: Instant) {
+        if self.objects.burst_evd == self.objects.receive_evd {
+            self.protocol.arrived_alone(receive, now);
+            return;
+        }
+        let part = self.protocol.part_of(&receive);
+        let before = self.adapter.now().as_nanos();
+        self.protocol.arrived_alone(receive, now);
+        let after = self.adapter.now().as_nanos();
+        if let Some(part) = part {
+            self.protocol.note_times(part, (before, after));
+        }
     }
 }
 

@@ -5,19 +5,48 @@ use dat_nostd::{Adapter, DmaSlice, MemPriv, Platform};
 use crate::error::RdsError;
 use crate::frames::Lent;
 use crate::ids::{ConnectionId, SocketHandle};
-use crate::io::Rds;
+use crate::io::{Node, Rds};
 use crate::message::FramesHandle;
 use crate::rdma::{GATHER, Kind, Lend, MAX_IOVS, RdmaCookie};
 use crate::wire::FRAGMENT_LEN;
 
 impl Rds<'_> {
+    /// Returns the bytes of a message received with
+    /// [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY), fragment by fragment, in place.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`]: the frames were returned already.
+    pub fn frames(&self, handle: FramesHandle) -> Result<impl Iterator<Item = DmaSlice<'_>>, RdsError> {
+        let frames = &self.protocol.frames;
+        frames.lent_frames(&handle).ok_or(RdsError::InvalidArgument)?;
+        Ok(frames.lent_payloads(handle))
+    }
+
+    /// Returns the frames of a message received with
+    /// [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY). Until then they count against the
+    /// sender's share and the socket's receive buffer, like an unread message.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`]: the frames were returned already.
+    pub fn give_back<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: FramesHandle,
+    ) -> Result<(), RdsError> {
+        let mut node = self.node(adapter);
+        let owner = node.protocol.take_back_lent(handle).ok_or(RdsError::InvalidArgument)?;
+        node.frames_are_free(owner);
+        Ok(())
+    }
+}
+
+impl<P: Platform> Node<'_, '_, '_, P> {
     /// Creates the loan of a zero-copy payload.
     ///
     /// # Errors
     /// [`RdsError::NoMemory`], [`RdsError::Dat`]: see [`sendmsg`](Self::sendmsg).
-    pub(crate) fn create_loan<P: Platform>(
+    pub(crate) fn create_loan(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         by: (SocketHandle, ConnectionId),
         lend: &Lend<'_>,
     ) -> Result<Lent, RdsError> {
@@ -25,7 +54,7 @@ impl Rds<'_> {
         // end.
         let (nowhere, how) = ((RdmaCookie(0), 0), (lend.flags, lend.user_token));
         let local = (lend.payload, MemPriv::LOCAL_READ);
-        let operation = self.create_operation(adapter, by, Kind::Transfer, nowhere, local, how)?;
+        let operation = self.create_operation(by, Kind::Transfer, nowhere, local, how)?;
         let iov = self.protocol.operations.first_iov(operation).ok_or(RdsError::NoMemory)?;
         let (address, lmr_context) = match lend.payload {
             [_] => (iov.address, iov.lmr_context),
@@ -60,32 +89,5 @@ impl Rds<'_> {
             filled = end % FRAGMENT_LEN;
         }
         Ok(lend.payload.iter().fold(0, |sum, iov| iov.len().saturating_add(sum)))
-    }
-
-    /// Returns the bytes of a message received with
-    /// [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY), fragment by fragment, in place.
-    ///
-    /// # Errors
-    /// [`RdsError::InvalidArgument`]: the frames were returned already.
-    pub fn frames(&self, handle: FramesHandle) -> Result<impl Iterator<Item = DmaSlice<'_>>, RdsError> {
-        let frames = &self.protocol.frames;
-        frames.lent_frames(&handle).ok_or(RdsError::InvalidArgument)?;
-        Ok(frames.lent_payloads(handle))
-    }
-
-    /// Returns the frames of a message received with
-    /// [`MsgFlags::ZEROCOPY`](crate::MsgFlags::ZEROCOPY). Until then they count against the
-    /// sender's share and the socket's receive buffer, like an unread message.
-    ///
-    /// # Errors
-    /// [`RdsError::InvalidArgument`]: the frames were returned already.
-    pub fn give_back<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: FramesHandle,
-    ) -> Result<(), RdsError> {
-        let owner = self.protocol.take_back_lent(handle).ok_or(RdsError::InvalidArgument)?;
-        self.frames_are_free(adapter, owner);
-        Ok(())
     }
 }

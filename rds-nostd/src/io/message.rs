@@ -6,8 +6,8 @@ use dat_nostd::{Adapter, Platform};
 
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, SocketHandle};
-use crate::io::Rds;
 use crate::io::post::Wire;
+use crate::io::{Node, Rds};
 use crate::message::{Arrival, Msg, MsgFlags};
 use crate::protocol::{Body, Outgoing};
 use crate::rdma::{Control, RdmaCookie};
@@ -65,7 +65,7 @@ impl Rds<'_> {
         if is_plain && self.protocol.send(from, to, message.payload, &mut Wire(adapter)) {
             return Ok(None);
         }
-        self.send_slow(adapter, from, to, (message.payload, message.flags), message.control)
+        self.node(adapter).send_slow(from, to, (message.payload, message.flags), message.control)
     }
 
     /// Sends a message to the destination of [`connect`](Self::connect).
@@ -78,86 +78,6 @@ impl Rds<'_> {
     ) -> Result<Option<RdmaCookie>, RdsError> {
         let to = Some(self.peer_address(from)?);
         self.sendmsg(adapter, from, Msg { to, ..message })
-    }
-
-    /// Sends a message outside of the fast path.
-    #[inline(never)]
-    fn send_slow<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        from: SocketHandle,
-        to: &SocketAddr,
-        (payload, flags): (&[u8], MsgFlags),
-        control: Option<&Control<'_>>,
-    ) -> Result<Option<RdmaCookie>, RdsError> {
-        let Some(control) = control.filter(|control| !control.is_empty()) else {
-            let composed = self.compose(adapter, from, (to, Body::Copied(payload)), true)?;
-            if let Some(outgoing) = composed.filter(|_| !flags.contains(MsgFlags::MORE)) {
-                self.transmit(adapter, outgoing.connection);
-            }
-            return Ok(None);
-        };
-        let offers = usize::from(control.map.is_some()) + usize::from(control.dest.is_some());
-        if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
-            return Err(RdsError::InvalidArgument);
-        }
-        if !self.protocol.reachable(from, *to)? {
-            return self.send_along_within(adapter, from, *to, payload, control);
-        }
-        let body = match &control.lend {
-            None => Body::Copied(payload),
-            Some(lend) => {
-                let alone = Control { lend: None, ..*control }.is_empty() && payload.is_empty();
-                if !alone {
-                    return Err(RdsError::InvalidArgument);
-                }
-                Body::Lent(Self::check_loan(lend)?)
-            }
-        };
-        let Some(outgoing) = self.compose(adapter, from, (to, body), false)? else { return Ok(None) };
-        match self.attach(adapter, from, outgoing, control) {
-            Ok(cookie) => {
-                self.protocol.enqueue(outgoing, from);
-                self.transmit(adapter, outgoing.connection);
-                Ok(cookie)
-            }
-            Err(error) => {
-                self.protocol.withdraw(outgoing);
-                Err(error)
-            }
-        }
-    }
-
-    /// Composes a message. Evicts an idle connection if a new peer needs an entry.
-    fn compose<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        from: SocketHandle,
-        (to, body): (&SocketAddr, Body<'_>),
-        alone: bool,
-    ) -> Result<Option<Outgoing>, RdsError> {
-        match self.protocol.compose(from, to, body, alone) {
-            Err(RdsError::NoBufferSpace) if self.make_room_to(adapter, from, to) => {
-                self.protocol.compose(from, to, body, alone)
-            }
-            composed => composed,
-        }
-    }
-
-    /// Posts queued messages, as many as possible.
-    fn transmit<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
-        if self.protocol.is_up(id) {
-            self.flush(adapter, id);
-        } else {
-            self.wake_up(adapter, id);
-        }
-    }
-
-    /// Serves a connection that is not up and has something to send.
-    #[cold]
-    fn wake_up<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
-        let now = adapter.now();
-        self.serve(adapter, id, now);
     }
 
     /// Returns the next item for the application, in Linux's order: notifications of RDMA
@@ -180,31 +100,106 @@ impl Rds<'_> {
         flags: MsgFlags,
     ) -> Result<Arrival, RdsError> {
         if flags.intersects(MsgFlags::OOB.union(MsgFlags::PEEK).union(MsgFlags::ZEROCOPY)) {
-            return self.look(handle, buffer, flags);
+            return self.node(adapter).look(handle, buffer, flags);
         }
         let Some((received, more)) = self.protocol.take_in_slot(handle, buffer) else {
-            return self.receive(adapter, handle, buffer);
+            return self.node(adapter).receive(handle, buffer);
         };
         if more {
-            self.frames_are_free(adapter, handle);
+            self.node(adapter).frames_are_free(handle);
         }
         Ok(Arrival::Message(received))
+    }
+}
+
+impl<P: Platform> Node<'_, '_, '_, P> {
+    /// Sends a message outside of the fast path.
+    #[inline(never)]
+    fn send_slow(
+        &mut self,
+        from: SocketHandle,
+        to: &SocketAddr,
+        (payload, flags): (&[u8], MsgFlags),
+        control: Option<&Control<'_>>,
+    ) -> Result<Option<RdmaCookie>, RdsError> {
+        let Some(control) = control.filter(|control| !control.is_empty()) else {
+            let composed = self.compose(from, (to, Body::Copied(payload)), true)?;
+            if let Some(outgoing) = composed.filter(|_| !flags.contains(MsgFlags::MORE)) {
+                self.transmit(outgoing.connection);
+            }
+            return Ok(None);
+        };
+        let offers = usize::from(control.map.is_some()) + usize::from(control.dest.is_some());
+        if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
+            return Err(RdsError::InvalidArgument);
+        }
+        if !self.protocol.reachable(from, *to)? {
+            return self.send_along_within(from, *to, payload, control);
+        }
+        let body = match &control.lend {
+            None => Body::Copied(payload),
+            Some(lend) => {
+                let alone = Control { lend: None, ..*control }.is_empty() && payload.is_empty();
+                if !alone {
+                    return Err(RdsError::InvalidArgument);
+                }
+                Body::Lent(Self::check_loan(lend)?)
+            }
+        };
+        let Some(outgoing) = self.compose(from, (to, body), false)? else { return Ok(None) };
+        match self.attach(from, outgoing, control) {
+            Ok(cookie) => {
+                self.protocol.enqueue(outgoing, from);
+                self.transmit(outgoing.connection);
+                Ok(cookie)
+            }
+            Err(error) => {
+                self.protocol.withdraw(outgoing);
+                Err(error)
+            }
+        }
+    }
+
+    /// Composes a message. Evicts an idle connection if a new peer needs an entry.
+    fn compose(
+        &mut self,
+        from: SocketHandle,
+        (to, body): (&SocketAddr, Body<'_>),
+        alone: bool,
+    ) -> Result<Option<Outgoing>, RdsError> {
+        match self.protocol.compose(from, to, body, alone) {
+            Err(RdsError::NoBufferSpace) if self.make_room_to(from, to) => {
+                self.protocol.compose(from, to, body, alone)
+            }
+            composed => composed,
+        }
+    }
+
+    /// Posts queued messages, as many as possible.
+    fn transmit(&mut self, id: ConnectionId) {
+        if self.protocol.is_up(id) {
+            self.flush(id);
+        } else {
+            self.wake_up(id);
+        }
+    }
+
+    /// Serves a connection that is not up and has something to send.
+    #[cold]
+    fn wake_up(&mut self, id: ConnectionId) {
+        let now = self.adapter.now();
+        self.serve(id, now);
     }
 
     /// Takes the next item of any kind.
     #[inline(never)]
-    fn receive<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: SocketHandle,
-        buffer: &mut [u8],
-    ) -> Result<Arrival, RdsError> {
+    fn receive(&mut self, handle: SocketHandle, buffer: &mut [u8]) -> Result<Arrival, RdsError> {
         if let Some(told) = self.take_told(handle)? {
             return Ok(told);
         }
         let (received, more) = self.protocol.take_message(handle, buffer)?;
         if more {
-            self.frames_are_free(adapter, handle);
+            self.frames_are_free(handle);
         }
         Ok(Arrival::Message(received))
     }
@@ -235,24 +230,20 @@ impl Rds<'_> {
         if core::mem::take(&mut self.protocol.sockets.open_mut(handle)?.gave_up) {
             return Err(RdsError::Unreachable);
         }
-        if let Some(notify) = self.take_notification(handle)? {
+        if let Some(notify) = self.protocol.take_notification(handle)? {
             return Ok(Some(Arrival::RdmaStatus(notify)));
         }
-        let ports = self.take_congestion_update(handle)?;
+        let ports = core::mem::take(&mut self.protocol.sockets.open_mut(handle)?.cleared);
         Ok((ports != 0).then_some(Arrival::CongestionUpdate(ports)))
     }
 
     /// Handles freed space after a message was read: clears a port, and posts receives.
     #[cold]
-    pub(crate) fn frames_are_free<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: SocketHandle,
-    ) {
+    pub(crate) fn frames_are_free(&mut self, handle: SocketHandle) {
         self.protocol.relieve(usize::from(handle.slot));
-        self.send_changed_maps(adapter);
+        self.send_changed_maps();
         if self.protocol.starved {
-            self.frames_came_free(adapter);
+            self.frames_came_free();
         }
     }
 }

@@ -20,6 +20,8 @@ mod windows;
 mod within;
 mod zone;
 
+use dat_nostd::{Adapter, Platform};
+
 use crate::protocol::Protocol;
 use held::Held;
 use objects::Objects;
@@ -37,8 +39,22 @@ pub struct Rds<'s> {
     held: Held,
 }
 
+/// A node and its adapter, while a call runs.
+pub(crate) struct Node<'n, 's, 'a, P: Platform> {
+    protocol: &'n mut Protocol<'s>,
+    objects: &'n mut Objects,
+    held: &'n mut Held,
+    adapter: &'n mut Adapter<'a, P>,
+}
+
 impl<'s> Rds<'s> {
     pub(crate) const fn protocol(&self) -> &Protocol<'s> {
         &self.protocol
+    }
+
+    #[inline]
+    const fn node<'n, 'a, P: Platform>(&'n mut self, adapter: &'n mut Adapter<'a, P>) -> Node<'n, 's, 'a, P> {
+        let Self { protocol, objects, held } = self;
+        Node { protocol, objects, held, adapter }
     }
 }

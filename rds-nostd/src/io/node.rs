@@ -10,7 +10,6 @@ use crate::error::RdsError;
 use crate::ids::SocketHandle;
 use crate::io::Rds;
 use crate::profile::Profile;
-use crate::protocol::Protocol;
 use crate::rdma::RdmaNotify;
 use crate::socket::{Socket, Transport, is_unicast, key};
 
@@ -132,34 +131,32 @@ impl Rds<'_> {
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
     ) -> Result<(), RdsError> {
-        self.protocol.sockets.open(handle)?;
+        let mut node = self.node(adapter);
+        node.protocol.sockets.open(handle)?;
         // Deadlines of requests in flight count from here.
-        self.protocol.now = adapter.now();
+        node.protocol.now = node.adapter.now();
         let mut in_use = false;
-        for id in self.protocol.connections.ids() {
-            in_use |= self.cancel(adapter, id, handle, None);
+        for id in node.protocol.connections.ids() {
+            in_use |= node.cancel(id, handle, None);
         }
-        self.protocol.cancel_absent(handle, None);
-        if in_use || self.protocol.operations.is_ending(handle) {
+        node.protocol.cancel_absent(handle, None);
+        if in_use || node.protocol.operations.is_ending(handle) {
             return Err(RdsError::Again);
         }
-        self.free_regions(adapter, Some(handle))?;
-        self.finish_released(adapter, |_, memory| memory.owner == handle)?;
-        self.unregister_all(adapter, Some(handle))?;
-        while let Ok(Some(_)) = self.take_notification(handle) {}
-        self.protocol.drop_received(handle);
+        node.free_regions(Some(handle))?;
+        node.finish_released(|_, memory| memory.owner == handle)?;
+        node.unregister_all(Some(handle))?;
+        while let Ok(Some(_)) = node.protocol.take_notification(handle) {}
+        node.protocol.drop_received(handle);
         // Clears its port in the congestion map.
-        self.protocol.relieve(usize::from(handle.slot));
-        self.protocol.sockets.close(handle)?;
-        if self.protocol.sockets.iter().next().is_none() {
+        node.protocol.relieve(usize::from(handle.slot));
+        node.protocol.sockets.close(handle)?;
+        if node.protocol.sockets.iter().next().is_none() {
             // A program that closes its last socket may exit without another call.
-            let _ = self.settle(adapter);
+            let _ = node.settle();
         }
-        self.choose_burst();
-        self.send_changed_maps(adapter);
-        if self.protocol.starved {
-            self.frames_came_free(adapter);
-        }
+        node.objects.choose_burst(&node.protocol.sockets);
+        node.frames_are_free(handle);
         Ok(())
     }
 
@@ -169,8 +166,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn take_notification(&mut self, handle: SocketHandle) -> Result<Option<RdmaNotify>, RdsError> {
-        let Protocol { operations, sockets, .. } = &mut self.protocol;
-        operations.take_notification(handle, sockets)
+        self.protocol.take_notification(handle)
     }
 
     /// Returns whether a message waits for [`recvmsg`](Self::recvmsg).

@@ -6,6 +6,7 @@ use dat_nostd::{
 };
 
 use crate::limits::Limits;
+use crate::socket::Sockets;
 use crate::wire::service_port;
 
 pub(crate) struct Objects {
@@ -28,6 +29,12 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
+    /// Selects whether frames are taken in bursts, or one at a time to measure latencies.
+    pub(crate) fn choose_burst(&mut self, sockets: &Sockets<'_>) {
+        let is_timed = sockets.iter().any(|(_, socket)| socket.is_timed());
+        self.burst_evd = if is_timed { EvdHandle::from_bits(0) } else { self.receive_evd };
+    }
+
     /// Creates all objects of a node on `ia`. After a failure the caller closes the IA, which frees
     /// them.
     pub(crate) fn create<'m, P: Platform>(

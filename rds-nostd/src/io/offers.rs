@@ -6,8 +6,8 @@ use dat_nostd::{Adapter, DatResult, DmaSlice, MemPriv, Platform};
 
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, MemoryId, SocketHandle};
-use crate::io::Rds;
 use crate::io::rdma::free_lmr;
+use crate::io::{Node, Rds};
 use crate::protocol::Protocol;
 use crate::rdma::{MAX_RDMA_LEN, Memory, RdmaCookie, RdmaFlags, Region};
 use crate::socket::key;
@@ -37,7 +37,8 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
-        self.offer(adapter, handle, memory, flags, OfferTo::AllPeers, None)
+        let mut node = self.node(adapter);
+        node.offer(handle, memory, flags, OfferTo::AllPeers, None)
     }
 
     /// Like [`get_mr`](Self::get_mr) for one peer (`RDS_GET_MR_FOR_DEST`), or for this node itself.
@@ -58,26 +59,57 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
+        let mut node = self.node(adapter);
         let foreign = key(to.ip());
-        let (to_peers, behind) = match self.isolated_connection(adapter, handle, to)? {
+        let (to_peers, behind) = match node.isolated_connection(handle, to)? {
             Some(id) => (OfferTo::Peer(id), Some(id)),
-            None if foreign == self.protocol.local => (OfferTo::Node, None),
+            None if foreign == node.protocol.local => (OfferTo::Node, None),
             None => {
-                let tos = self.protocol.sockets.open(handle)?.tos;
-                (OfferTo::AllPeers, self.protocol.connections.find(foreign, tos))
+                let tos = node.protocol.sockets.open(handle)?.tos;
+                (OfferTo::AllPeers, node.protocol.connections.find(foreign, tos))
             }
         };
-        self.offer(adapter, handle, memory, flags, to_peers, behind)
+        node.offer(handle, memory, flags, to_peers, behind)
     }
 
+    /// Releases a region (`RDS_FREE_MR`). Access of peers has ended on return; access to a part of
+    /// [registered memory](Self::register_memory) ends when the HCA executes the unbind.
+    ///
+    /// Cookie 0 checks all regions that this socket released or peers used up. `Ok` means that no
+    /// access is left.
+    ///
+    /// # Errors
+    /// - [`RdsError::Again`], only with cookie 0: access has not ended. [`Poll`](Self::poll), and
+    ///   call again. If nothing of a connection with such a region completes for 100 ms, it breaks.
+    /// - [`RdsError::InvalidArgument`]: the socket has no such region.
+    /// - [`RdsError::Dat`]: a failed device may still write to the region, which remains.
+    /// - [`RdsError::NotConnected`], [`RdsError::BadSocket`].
+    pub fn free_mr<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        cookie: RdmaCookie,
+    ) -> Result<(), RdsError> {
+        let mut node = self.node(adapter);
+        if node.protocol.sockets.open(handle)?.address == 0 {
+            return Err(RdsError::NotConnected);
+        }
+        if cookie.0 == 0 {
+            return node.finish_released(|_, memory| memory.owner == handle);
+        }
+        let region = node.protocol.regions.take(handle, cookie).ok_or(RdsError::InvalidArgument)?;
+        Ok(node.revoke(region)?)
+    }
+}
+
+impl<P: Platform> Node<'_, '_, '_, P> {
     /// Registers memory for the peers in `to_peers`, which matters only if peers are isolated.
     /// `behind` is the connection whose messages carry the cookie, if it exists.
     ///
     /// # Errors
     /// As for [`get_mr`](Self::get_mr).
-    pub(crate) fn offer<P: Platform>(
+    pub(crate) fn offer(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
@@ -108,7 +140,7 @@ impl Rds<'_> {
             _ if !self.protocol.config.isolate_peers => (self.objects.pz, 0),
             OfferTo::AllPeers => return Err(RdsError::NotSupported),
             OfferTo::Peer(id) => {
-                let pz = self.zone_of(adapter, id)?;
+                let pz = self.zone_of(id)?;
                 (pz, pz.bits())
             }
             // Zone without peers.
@@ -116,14 +148,14 @@ impl Rds<'_> {
         };
         let foreign = if self.protocol.config.isolate_peers { given } else { 0 };
         let rights = rights(flags);
-        let window = behind.and_then(|id| self.bind_window(adapter, (handle, pz), id, memory, rights));
+        let window = behind.and_then(|id| self.bind_window((handle, pz), id, memory, rights));
         let (lmr_bits, rkey, offset) = match window {
             Some(id) => {
                 let window = self.protocol.windows.get(id);
                 (window.rmr_bits, window.rkey, window.address)
             }
             None => {
-                let created = adapter.lmr_create_zero_based(self.objects.ia, memory, pz, rights)?;
+                let created = self.adapter.lmr_create_zero_based(self.objects.ia, memory, pz, rights)?;
                 (created.lmr.bits(), created.rmr_context, created.registered_address as u32)
             }
         };
@@ -144,41 +176,13 @@ impl Rds<'_> {
         Ok(RdmaCookie::new(rkey, offset))
     }
 
-    /// Releases a region (`RDS_FREE_MR`). Access of peers has ended on return; access to a part of
-    /// [registered memory](Self::register_memory) ends when the HCA executes the unbind.
-    ///
-    /// Cookie 0 checks all regions that this socket released or peers used up. `Ok` means that no
-    /// access is left.
-    ///
-    /// # Errors
-    /// - [`RdsError::Again`], only with cookie 0: access has not ended. [`Poll`](Self::poll), and
-    ///   call again. If nothing of a connection with such a region completes for 100 ms, it breaks.
-    /// - [`RdsError::InvalidArgument`]: the socket has no such region.
-    /// - [`RdsError::Dat`]: a failed device may still write to the region, which remains.
-    /// - [`RdsError::NotConnected`], [`RdsError::BadSocket`].
-    pub fn free_mr<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: SocketHandle,
-        cookie: RdmaCookie,
-    ) -> Result<(), RdsError> {
-        if self.protocol.sockets.open(handle)?.address == 0 {
-            return Err(RdsError::NotConnected);
-        }
-        if cookie.0 == 0 {
-            return self.finish_released(adapter, |_, memory| memory.owner == handle);
-        }
-        let region = self.protocol.regions.take(handle, cookie).ok_or(RdsError::InvalidArgument)?;
-        Ok(self.revoke(adapter, region)?)
-    }
-
     /// Starts the release of a region that was removed from the table. Restores it on failure.
-    fn revoke<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, region: Region) -> DatResult<()> {
+    fn revoke(&mut self, region: Region) -> DatResult<()> {
         let ended = match region.window {
             // The window may have been freed and reused for another region.
-            Some(id) if self.protocol.windows.is_of(id, &region) => self.end_window(adapter, id),
+            Some(id) if self.protocol.windows.is_of(id, &region) => self.end_window(id),
             Some(_) => Ok(()),
-            None => free_lmr(adapter, region.lmr_bits),
+            None => free_lmr(self.adapter, region.lmr_bits),
         };
         let Protocol { counters, regions, .. } = &mut self.protocol;
         ended.inspect_err(|_| regions.insert(region))?;
@@ -188,17 +192,17 @@ impl Rds<'_> {
 
     /// Revokes the used-up regions. A refused release is repeated with the next one.
     #[inline]
-    pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+    pub(crate) fn free_spent_regions(&mut self) {
         if self.protocol.regions.has_spent() {
-            self.revoke_spent(adapter);
+            self.revoke_spent();
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn revoke_spent<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+    fn revoke_spent(&mut self) {
         while let Some(region) = self.protocol.regions.take_spent(|_| true) {
-            if self.revoke(adapter, region).is_err() {
+            if self.revoke(region).is_err() {
                 return;
             }
         }
@@ -209,11 +213,7 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// DAT's.
-    pub(crate) fn revoke_spent_of<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        is_meant: impl Fn(MemoryId, &Memory) -> bool,
-    ) -> DatResult<()> {
+    pub(crate) fn revoke_spent_of(&mut self, is_meant: impl Fn(MemoryId, &Memory) -> bool) -> DatResult<()> {
         loop {
             let Protocol { regions, windows, operations, .. } = &mut self.protocol;
             let meant = |id| operations.memories().get(id).is_some_and(|memory| is_meant(id, memory));
@@ -221,7 +221,7 @@ impl Rds<'_> {
             let memory_of = |region: &Region| window_of(region).and_then(|id| windows.get(id).memory);
             let spent = regions.take_spent(|region| memory_of(region).is_some_and(meant));
             let Some(region) = spent else { return Ok(()) };
-            self.revoke(adapter, region)?;
+            self.revoke(region)?;
         }
     }
 
@@ -230,13 +230,9 @@ impl Rds<'_> {
     /// # Errors
     /// DAT's: a failed device may still write to the memory. Regions that are left remain in the
     /// table.
-    pub(crate) fn free_regions<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        owner: Option<SocketHandle>,
-    ) -> DatResult<()> {
+    pub(crate) fn free_regions(&mut self, owner: Option<SocketHandle>) -> DatResult<()> {
         while let Some(region) = self.protocol.regions.take_any(owner) {
-            self.revoke(adapter, region)?;
+            self.revoke(region)?;
         }
         Ok(())
     }

@@ -147,11 +147,12 @@ impl Rds<'_> {
         handle: SocketHandle,
         bytes: usize,
     ) -> Result<(), RdsError> {
-        self.protocol.sockets.open_mut(handle)?.receive_buffer = bytes;
+        let mut node = self.node(adapter);
+        node.protocol.sockets.open_mut(handle)?.receive_buffer = bytes;
         let slot = usize::from(handle.slot);
-        self.protocol.crowded(slot);
-        self.protocol.relieve(slot);
-        self.send_changed_maps(adapter);
+        node.protocol.crowded(slot);
+        node.protocol.relieve(slot);
+        node.send_changed_maps();
         Ok(())
     }
 
@@ -310,7 +311,8 @@ impl Rds<'_> {
         handle: SocketHandle,
         to: SocketAddr,
     ) -> Result<(), RdsError> {
-        let socket = self.protocol.sockets.open(handle)?;
+        let mut node = self.node(adapter);
+        let socket = node.protocol.sockets.open(handle)?;
         let foreign = key(to.ip());
         if socket.address == 0 {
             return Err(RdsError::NotConnected);
@@ -319,10 +321,10 @@ impl Rds<'_> {
             return Err(RdsError::InvalidArgument);
         }
         let tos = socket.tos;
-        self.protocol.cancel_absent(handle, Some((foreign, tos, to.port())));
-        let found = self.protocol.connections.find(foreign, tos);
-        self.protocol.now = adapter.now();
-        let in_use = found.is_some_and(|id| self.cancel(adapter, id, handle, Some(to.port())));
-        if in_use || self.protocol.operations.is_ending(handle) { Err(RdsError::Again) } else { Ok(()) }
+        node.protocol.cancel_absent(handle, Some((foreign, tos, to.port())));
+        let found = node.protocol.connections.find(foreign, tos);
+        node.protocol.now = node.adapter.now();
+        let in_use = found.is_some_and(|id| node.cancel(id, handle, Some(to.port())));
+        if in_use || node.protocol.operations.is_ending(handle) { Err(RdsError::Again) } else { Ok(()) }
     }
 }

@@ -4,7 +4,7 @@ use dat_nostd::{Adapter, DtoStatus, EpHandle, Event, EventData, Instant, Platfor
 
 use crate::connection::{Broken, CookieKind};
 use crate::ids::ConnectionId;
-use crate::io::Rds;
+use crate::io::{Node, Rds};
 use crate::protocol::{BURST, Due};
 use crate::rdma::Ending;
 use crate::reason::DownReason;
@@ -19,46 +19,48 @@ impl Rds<'_> {
     /// the adapter may have new deadlines: poll both again before idling. The result does not cover
     /// later calls: poll once more after [`sendmsg`](Self::sendmsg) and [`close`](Self::close).
     pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
+        self.node(adapter).run(now)
+    }
+}
+
+impl<P: Platform> Node<'_, '_, '_, P> {
+    /// See [`Rds::poll`].
+    fn run(&mut self, now: Instant) -> Wake {
         self.protocol.now = now;
         // Requests first: most messages complete before their acknowledgement, and are then
         // released in one pass.
-        let mut moved = self.poll_requests(adapter);
-        moved |= self.poll_receives(adapter, now);
+        let mut moved = self.poll_requests();
+        moved |= self.poll_receives(now);
         if !moved {
             // Poll the adapter while idle, for callers that poll it rarely.
-            let _ = adapter.poll(now);
+            let _ = self.adapter.poll(now);
         }
         if self.protocol.some_broken {
-            self.take_down_broken(adapter, now);
+            self.take_down_broken(now);
         }
-        while adapter.evd_take(self.objects.async_evd).is_some() {
+        while self.adapter.evd_take(self.objects.async_evd).is_some() {
             moved = true;
         }
         self.protocol.expire(now);
-        self.serve_due(adapter, now);
+        self.serve_due(now);
         // Last, because each of these polls the adapter, which may queue an event here.
-        moved |= self.poll_demands(adapter, now);
-        moved |= self.poll_connections(adapter, now);
+        moved |= self.poll_demands(now);
+        moved |= self.poll_connections(now);
         if self.protocol.some_broken {
-            self.take_down_broken(adapter, now);
+            self.take_down_broken(now);
         }
-        let wake = self.protocol.poll_at().earliest(self.look_up_held(adapter, now));
+        let wake = self.protocol.poll_at().earliest(self.look_up_held(now));
         if moved || core::mem::take(&mut self.protocol.connections_changed) { Wake::Now } else { wake }
     }
 
     /// Does the due work of a connection.
-    pub(crate) fn serve<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: ConnectionId,
-        now: Instant,
-    ) {
+    pub(crate) fn serve(&mut self, id: ConnectionId, now: Instant) {
         match self.protocol.due(id, now) {
-            Due::Connect => self.begin_connecting(adapter, id, now),
+            Due::Connect => self.begin_connecting(id, now),
             Due::Serve => {
-                self.refill(adapter, id);
+                self.refill(id);
                 if self.protocol.connection(id).may_send() {
-                    self.flush(adapter, id);
+                    self.flush(id);
                 }
             }
             Due::Break(reason) => self.protocol.mark_broken(id, reason),
@@ -67,56 +69,52 @@ impl Rds<'_> {
     }
 
     /// Takes connection requests. Returns whether there was one.
-    fn poll_demands<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
+    fn poll_demands(&mut self, now: Instant) -> bool {
         for count in 0..EVENTS_PER_POLL {
-            let Some(event) = adapter.evd_take(self.objects.demand_evd) else { return count > 0 };
+            let Some(event) = self.adapter.evd_take(self.objects.demand_evd) else { return count > 0 };
             if let EventData::ConnectionRequest { cr, .. } = event.data {
-                self.connection_requested(adapter, cr, now);
+                self.connection_requested(cr, now);
             }
         }
         true
     }
 
-    pub(crate) fn poll_connections<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        now: Instant,
-    ) -> bool {
+    pub(crate) fn poll_connections(&mut self, now: Instant) -> bool {
         for count in 0..EVENTS_PER_POLL {
-            let Some(event) = adapter.evd_take(self.objects.connect_evd) else { return count > 0 };
+            let Some(event) = self.adapter.evd_take(self.objects.connect_evd) else { return count > 0 };
             if let EventData::Connection { event, ep, .. } = event.data {
-                self.connection_changed(adapter, event, ep, now);
+                self.connection_changed(event, ep, now);
             }
         }
         true
     }
 
-    fn poll_receives<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
+    fn poll_receives(&mut self, now: Instant) -> bool {
         let mut count = 0;
         while count < EVENTS_PER_POLL {
-            let (evd, protocol) = (self.objects.burst_evd, &mut self.protocol);
+            let (evd, protocol) = (self.objects.burst_evd, &mut *self.protocol);
             let (taken, other) =
-                adapter.evd_take_receives(evd, BURST, |first, rest| protocol.arrived(first, rest, now));
-            let event = if taken == 0 { adapter.evd_take(self.objects.receive_evd) } else { other };
+                self.adapter.evd_take_receives(evd, BURST, |first, rest| protocol.arrived(first, rest, now));
+            let event = if taken == 0 { self.adapter.evd_take(self.objects.receive_evd) } else { other };
             match event {
-                Some(event) => self.receive_event(adapter, &event, now),
+                Some(event) => self.receive_event(&event, now),
                 None if taken == 0 => break,
                 None => {}
             }
             count += taken.max(1);
-            self.free_spent_regions(adapter);
-            self.release_ended(adapter);
-            self.serve_due(adapter, now);
+            self.free_spent_regions();
+            self.release_ended();
+            self.serve_due(now);
         }
         count > 0
     }
 
     /// Takes all completed receives. A peer that closes properly acknowledges first, so a
     /// connection goes down only after its acknowledgements were taken.
-    pub(crate) fn take_arrivals<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) {
+    pub(crate) fn take_arrivals(&mut self, now: Instant) {
         let most = usize::from(self.protocol.limits.receive_depth) * self.protocol.connections.len();
         for _ in 0..=most / EVENTS_PER_POLL {
-            if !self.poll_receives(adapter, now) {
+            if !self.poll_receives(now) {
                 break;
             }
         }
@@ -126,11 +124,11 @@ impl Rds<'_> {
     /// measured.
     #[cold]
     #[inline(never)]
-    fn receive_event<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, event: &Event, now: Instant) {
+    fn receive_event(&mut self, event: &Event, now: Instant) {
         let EventData::Dto(dto) = &event.data else { return };
         if dto.status == DtoStatus::Success {
             let length = u32::try_from(dto.transferred_length).unwrap_or(u32::MAX);
-            self.arrived_apart(adapter, ReceiveDto { user_cookie: dto.user_cookie, length }, now);
+            self.arrived_apart(ReceiveDto { user_cookie: dto.user_cookie, length }, now);
         } else if let Some(cookie) = self.protocol.connections.current(dto.user_cookie) {
             // The cause may still be in the other queue.
             self.protocol.mark_broken(cookie.connection, DownReason::ReceiveFailed);
@@ -139,13 +137,13 @@ impl Rds<'_> {
 
     /// Takes completions of requests. A connection with a failed request goes down later, so that
     /// its other completions are taken, too.
-    pub(crate) fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> bool {
+    pub(crate) fn poll_requests(&mut self) -> bool {
         for count in 0..EVENTS_PER_POLL {
-            let Some(event) = adapter.evd_take(self.objects.request_evd) else { return count > 0 };
+            let Some(event) = self.adapter.evd_take(self.objects.request_evd) else { return count > 0 };
             let dto = match event.data {
                 EventData::Dto(dto) => dto,
                 EventData::RmrBind(done) => {
-                    self.bind_done(adapter, &done);
+                    self.bind_done(&done);
                     continue;
                 }
                 _ => continue,
@@ -158,9 +156,9 @@ impl Rds<'_> {
             let id = cookie.connection;
             if dto.status == DtoStatus::Success {
                 self.protocol.sent(cookie);
-                self.release_ended(adapter);
+                self.release_ended();
                 if self.protocol.connection(id).may_send() {
-                    self.flush(adapter, id);
+                    self.flush(id);
                 }
                 continue;
             }
@@ -178,23 +176,23 @@ impl Rds<'_> {
 
     /// Takes down the failed connections. Processes earlier completions and DAT's events first, so
     /// that a denied operation reports that, and not a dropped connection.
-    pub(crate) fn take_down_broken<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) {
+    pub(crate) fn take_down_broken(&mut self, now: Instant) {
         while core::mem::take(&mut self.protocol.some_broken) {
-            self.poll_requests(adapter);
-            self.poll_connections(adapter, now);
-            self.take_arrivals(adapter, now);
+            self.poll_requests();
+            self.poll_connections(now);
+            self.take_arrivals(now);
             for id in self.protocol.connections.ids() {
                 let connection = self.protocol.connection(id);
                 let Some(flushed) = connection.reconnect.broken_by.map(Broken::reason) else { continue };
                 let ep = EpHandle::from_bits(connection.objects.ep);
                 let reason = if flushed.is_flush() {
                     // The event with the cause may not have arrived yet.
-                    let ending = adapter.ep_query(ep).ok().and_then(|parameters| parameters.ending);
+                    let ending = self.adapter.ep_query(ep).ok().and_then(|parameters| parameters.ending);
                     ending.and_then(DownReason::of_event).unwrap_or(flushed)
                 } else {
                     flushed
                 };
-                self.connection_down(adapter, id, reason, now);
+                self.connection_down(id, reason, now);
             }
         }
     }

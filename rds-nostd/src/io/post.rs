@@ -7,24 +7,24 @@ use dat_nostd::{
 use crate::connection::Objects;
 use crate::frames::Lent;
 use crate::ids::ConnectionId;
-use crate::io::Rds;
+use crate::io::Node;
 use crate::protocol::{Flow, Outlet, Post, Segment, Step};
 use crate::rdma::{GATHER, Iov, Kind, Transfer};
 use crate::reason::DownReason;
 use crate::wire::FRAME_LEN;
 
-impl Rds<'_> {
+impl<P: Platform> Node<'_, '_, '_, P> {
     /// Posts everything that a connection has to send and its send queue takes.
     #[inline]
-    pub(crate) fn flush<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
+    pub(crate) fn flush(&mut self, id: ConnectionId) {
         loop {
             let mut flow = self.protocol.flow(id);
             let Some(post) = flow.dispatch() else { return flow.settle() };
-            if post == Post::Fragment && self.post_fragments(adapter, id) {
+            if post == Post::Fragment && self.post_fragments(id) {
                 continue;
             }
-            if let Err((is_transfer, error)) = self.post_one(adapter, id, post) {
-                return self.not_posted(adapter, id, is_transfer, error);
+            if let Err((is_transfer, error)) = self.post_one(id, post) {
+                return self.not_posted(id, is_transfer, error);
             }
         }
     }
@@ -32,7 +32,7 @@ impl Rds<'_> {
     /// Posts fragments under one doorbell. Returns false if the send queue is full, or if the first
     /// fragment needs the slow path.
     #[inline(never)]
-    fn post_fragments<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) -> bool {
+    fn post_fragments(&mut self, id: ConnectionId) -> bool {
         let mut flow = self.protocol.flow(id);
         let Objects { ep, lmr_context, .. } = flow.connection.objects;
         let (ep, lent) = (EpHandle::from_bits(ep), flow.lent_region());
@@ -41,39 +41,36 @@ impl Rds<'_> {
         }
         let mut sends = flow.fragments(lent);
         let next = core::iter::from_fn(|| sends.next());
-        let posted = adapter.ep_post_sends(ep, lmr_context, lent, next).unwrap_or(0);
+        let posted = self.adapter.ep_post_sends(ep, lmr_context, lent, next).unwrap_or(0);
         sends.posted(posted);
         posted > 0
     }
 
     /// Posts a single item of any kind. An error includes whether a transfer failed.
     #[inline(never)]
-    fn post_one<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: ConnectionId,
-        post: Post,
-    ) -> Result<(), (bool, DatReturn)> {
+    fn post_one(&mut self, id: ConnectionId, post: Post) -> Result<(), (bool, DatReturn)> {
         let mut flow = self.protocol.flow(id);
         match post {
             Post::Map => {
                 let segment = flow.map_fragment();
-                post_segment(adapter, &flow.connection.objects, &segment).map_err(|error| (false, error))?;
+                post_segment(self.adapter, &flow.connection.objects, &segment)
+                    .map_err(|error| (false, error))?;
                 flow.map_fragment_posted(segment.signal);
             }
             Post::Acknowledgement => {
                 let segment = flow.acknowledgement();
-                post_segment(adapter, &flow.connection.objects, &segment).map_err(|error| (false, error))?;
+                post_segment(self.adapter, &flow.connection.objects, &segment)
+                    .map_err(|error| (false, error))?;
                 flow.acknowledgement_posted();
             }
-            Post::Fragment => post_fragment(adapter, &mut flow)?,
+            Post::Fragment => post_fragment(self.adapter, &mut flow)?,
             Post::Operation => match flow.operation() {
                 Step::Done => {}
-                Step::Fragment => post_fragment(adapter, &mut flow)?,
+                Step::Fragment => post_fragment(self.adapter, &mut flow)?,
                 Step::Transfer(of, cookie, signal) => {
                     let Some(transfer) = flow.transfer(of) else { return Ok(()) };
                     let ep = EpHandle::from_bits(flow.connection.objects.ep);
-                    let posted = post_transfer(adapter, ep, &transfer, cookie, signal);
+                    let posted = post_transfer(self.adapter, ep, &transfer, cookie, signal);
                     posted.map_err(|error| (true, error))?;
                     flow.transfer_posted(of, signal);
                 }
@@ -84,44 +81,38 @@ impl Rds<'_> {
 
     /// Handles a failed post: the send queue is full until a completion, or the post is impossible.
     #[cold]
-    fn not_posted<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: ConnectionId,
-        is_transfer: bool,
-        error: DatReturn,
-    ) {
+    fn not_posted(&mut self, id: ConnectionId, is_transfer: bool, error: DatReturn) {
         if is_transfer && !error.is(ReturnType::InsufficientResources) {
             if self.protocol.refused(id) {
                 self.protocol.mark_broken(id, DownReason::NoResources);
             }
-            self.release_ended(adapter);
+            self.release_ended();
         }
         self.protocol.connections.make_due(id);
     }
 
     /// Posts receives if a connection lacks them.
     #[inline]
-    pub(crate) fn refill<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
+    pub(crate) fn refill(&mut self, id: ConnectionId) {
         if self.protocol.wants_receives(id) && self.protocol.connection(id).objects.ep != 0 {
-            self.post_receives(adapter, id);
+            self.post_receives(id);
         }
     }
 
     // Not inlined, so that the compiler specializes one copy into a loop.
     #[inline(never)]
-    fn post_receives<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
+    fn post_receives(&mut self, id: ConnectionId) {
         self.protocol.refill(id, |objects, receives| {
             let (ep, lmr_context) = (EpHandle::from_bits(objects.ep), objects.lmr_context);
-            adapter.ep_post_receives(ep, lmr_context, FRAME_LEN as u32, receives).unwrap_or(0)
+            self.adapter.ep_post_receives(ep, lmr_context, FRAME_LEN as u32, receives).unwrap_or(0)
         });
     }
 
     /// Serves all connections that are due now.
-    pub(crate) fn serve_due<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: dat_nostd::Instant) {
+    pub(crate) fn serve_due(&mut self, now: dat_nostd::Instant) {
         let last = self.protocol.connections.last_due();
         while let Some(id) = self.protocol.connections.pop_due() {
-            self.serve(adapter, id, now);
+            self.serve(id, now);
             if Some(id) == last {
                 break;
             }
@@ -130,17 +121,17 @@ impl Rds<'_> {
 
     /// Serves the connections that lack receives, in order, after frames were freed.
     #[cold]
-    pub(crate) fn frames_came_free<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+    pub(crate) fn frames_came_free(&mut self) {
         self.protocol.starved = false;
         let now = self.protocol.now;
-        self.serve_due(adapter, now);
+        self.serve_due(now);
     }
 
     /// Sends our map to all peers if it has changed.
-    pub(crate) fn send_changed_maps<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+    pub(crate) fn send_changed_maps(&mut self) {
         if core::mem::take(&mut self.protocol.maps_changed) {
             let now = self.protocol.now;
-            self.serve_due(adapter, now);
+            self.serve_due(now);
         }
     }
 }
@@ -153,12 +144,7 @@ impl<P: Platform> Outlet for Wire<'_, '_, P> {
     fn post(&mut self, objects: &Objects, segment: &Segment) -> bool {
         let ep = EpHandle::from_bits(objects.ep);
         let iov = [LmrTriplet::new(objects.lmr_context, segment.address, segment.len.into())];
-        // Constant flags in each branch, for the compiler.
-        match segment.signal {
-            false => self.0.ep_post_send(ep, &iov, segment.cookie, Segment { signal: false, ..*segment }.flags()),
-            true => self.0.ep_post_send(ep, &iov, segment.cookie, Segment { signal: true, ..*segment }.flags()),
-        }
-        .is_ok()
+        self.0.ep_post_send(ep, &iov, segment.cookie, segment.flags()).is_ok()
     }
 }
 

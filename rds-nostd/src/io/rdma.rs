@@ -7,8 +7,8 @@ use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform, PzHa
 use crate::error::RdsError;
 use crate::frames::Marks;
 use crate::ids::{ConnectionId, OperationId, SocketHandle};
-use crate::io::Rds;
 use crate::io::offers::OfferTo;
+use crate::io::{Node, Rds};
 use crate::profile::Profile;
 use crate::protocol::{Outgoing, Protocol};
 use crate::rdma::{
@@ -42,26 +42,27 @@ impl Rds<'_> {
         to: SocketAddr,
         memory: DmaSlice<'_>,
     ) -> Result<MemoryHandle, RdsError> {
-        if self.protocol.sockets.open(handle)?.address == 0 {
+        let mut node = self.node(adapter);
+        if node.protocol.sockets.open(handle)?.address == 0 {
             return Err(RdsError::NotConnected);
         }
         if memory.is_empty() {
             return Err(RdsError::InvalidArgument);
         }
-        if !self.protocol.reachable(handle, to)? {
+        if !node.protocol.reachable(handle, to)? {
             return Err(RdsError::NotSupported);
         }
-        if !self.protocol.operations.memories().has_room() {
+        if !node.protocol.operations.memories().has_room() {
             return Err(RdsError::NoMemory);
         }
-        let connection = self.isolated_connection(adapter, handle, to)?;
+        let connection = node.isolated_connection(handle, to)?;
         let zone = match connection {
-            Some(id) => self.zone_of(adapter, id)?,
-            None => self.objects.pz,
+            Some(id) => node.zone_of(id)?,
+            None => node.objects.pz,
         };
         // Relative to its first page, because cookies have 32 bits for an offset.
-        let created = adapter.lmr_create_zero_based(self.objects.ia, memory, zone, LOCAL)?;
-        let registered = self.protocol.operations.memories_mut().insert(Memory {
+        let created = node.adapter.lmr_create_zero_based(node.objects.ia, memory, zone, LOCAL)?;
+        let registered = node.protocol.operations.memories_mut().insert(Memory {
             lmr_bits: created.lmr.bits(),
             owner: handle,
             lmr_context: created.lmr_context,
@@ -91,41 +92,39 @@ impl Rds<'_> {
         handle: SocketHandle,
         memory: MemoryHandle,
     ) -> Result<(), RdsError> {
-        self.protocol.sockets.open(handle)?;
-        self.finish_released(adapter, |id, entry| id == memory.id() && entry.owner == handle)?;
-        let memories = self.protocol.operations.memories_mut();
+        let mut node = self.node(adapter);
+        node.protocol.sockets.open(handle)?;
+        node.finish_released(|id, entry| id == memory.id() && entry.owner == handle)?;
+        let memories = node.protocol.operations.memories_mut();
         let taken = memories.take(handle, memory).map_err(|kept| match kept {
             DeregisterError::NotFound => RdsError::InvalidArgument,
             DeregisterError::InUse => RdsError::Again,
         })?;
-        let freed = free_lmr(adapter, taken.lmr_bits);
+        let freed = free_lmr(node.adapter, taken.lmr_bits);
         if freed.is_err() {
             memories.put_back(memory, taken);
         }
         Ok(freed?)
     }
+}
 
+impl<P: Platform> Node<'_, '_, '_, P> {
     /// Ends all registrations of a socket, or of all sockets. No operation uses them any longer.
     ///
     /// # Errors
     /// DAT's: a failed device may still write to the memory. Registrations that are left remain.
-    pub(crate) fn unregister_all<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        owner: Option<SocketHandle>,
-    ) -> DatResult<()> {
+    pub(crate) fn unregister_all(&mut self, owner: Option<SocketHandle>) -> DatResult<()> {
         let memories = self.protocol.operations.memories_mut();
         while let Some((handle, memory)) = memories.take_any(owner) {
-            free_lmr(adapter, memory.lmr_bits).inspect_err(|_| memories.put_back(handle, memory))?;
+            free_lmr(self.adapter, memory.lmr_bits).inspect_err(|_| memories.put_back(handle, memory))?;
         }
         Ok(())
     }
 
     /// Returns the connection to a destination, whose zone must contain memory for it. Returns
     /// `None` if peers are not isolated.
-    pub(crate) fn isolated_connection<P: Platform>(
+    pub(crate) fn isolated_connection(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
         to: SocketAddr,
     ) -> Result<Option<ConnectionId>, RdsError> {
@@ -134,7 +133,7 @@ impl Rds<'_> {
         }
         let tos = self.protocol.sockets.open(handle)?.tos;
         let mut found = self.protocol.connection_for(key(to.ip()), tos);
-        if found.is_none() && self.make_room_to(adapter, handle, &to) {
+        if found.is_none() && self.make_room_to(handle, &to) {
             found = self.protocol.connection_for(key(to.ip()), tos);
         }
         found.ok_or(RdsError::NoBufferSpace).map(Some)
@@ -142,15 +141,14 @@ impl Rds<'_> {
 
     /// Attaches the control messages to a composed message: an operation, or a cookie.
     #[cold]
-    pub(crate) fn attach<P: Platform>(
+    pub(crate) fn attach(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
         Outgoing { connection, message }: Outgoing,
         control: &Control<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
         if let Some(lend) = &control.lend {
-            let lent = self.create_loan(adapter, (from, connection), lend)?;
+            let lent = self.create_loan((from, connection), lend)?;
             self.protocol.frames.message_mut(message).lend(lent);
             return Ok(None);
         }
@@ -161,11 +159,11 @@ impl Rds<'_> {
             return Err(RdsError::NoMemory);
         }
         if let Some(args) = &control.rdma {
-            operation = Some(self.create_transfer(adapter, (from, connection), args)?);
+            operation = Some(self.create_transfer((from, connection), args)?);
             extension = Some(Extension::Rdma { rkey: args.cookie.rkey() });
         }
         if let Some(args) = &control.atomic {
-            match (self.create_atomic(adapter, (from, connection), args), operation) {
+            match (self.create_atomic((from, connection), args), operation) {
                 (Ok(atomic), None) => operation = Some(atomic),
                 (Ok(atomic), Some(first)) => {
                     if let Some(first) = self.protocol.operations.get_mut(first) {
@@ -178,7 +176,7 @@ impl Rds<'_> {
                             let iovs = control.rdma.map_or(0, |args| args.local.len());
                             self.protocol.wait_for(from, Wants::Operations(2, iovs as u32 + 1));
                         }
-                        self.abandon(adapter, first);
+                        self.abandon(first);
                     }
                     return Err(error);
                 }
@@ -187,14 +185,8 @@ impl Rds<'_> {
         if operation.is_none() {
             let offered = match control.map {
                 Some((memory, flags)) => {
-                    cookie = Some(self.offer(
-                        adapter,
-                        from,
-                        memory,
-                        flags,
-                        OfferTo::Peer(connection),
-                        Some(connection),
-                    )?);
+                    cookie =
+                        Some(self.offer(from, memory, flags, OfferTo::Peer(connection), Some(connection))?);
                     cookie
                 }
                 None => control.dest,
@@ -243,9 +235,8 @@ impl Rds<'_> {
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoBufferSpace`],
     /// [`RdsError::Exhausted`], [`RdsError::NoMemory`], [`RdsError::Dat`]: see
     /// [`sendmsg`](Self::sendmsg).
-    fn create_transfer<P: Platform>(
+    fn create_transfer(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         by: (SocketHandle, ConnectionId),
         args: &RdmaArgs<'_>,
     ) -> Result<OperationId, RdsError> {
@@ -256,7 +247,7 @@ impl Rds<'_> {
         let writes_peer = args.flags.contains(RdmaFlags::READWRITE);
         let rights = if writes_peer { MemPriv::LOCAL_READ } else { LOCAL };
         let local = (args.local, rights);
-        let created = self.create_operation(adapter, by, Kind::Transfer, remote, local, how)?;
+        let created = self.create_operation(by, Kind::Transfer, remote, local, how)?;
         self.protocol.counters.send_rdma += 1;
         self.protocol.counters.send_rdma_bytes += total as u64;
         Ok(created)
@@ -266,16 +257,15 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// As for [`create_transfer`](Self::create_transfer).
-    fn create_atomic<P: Platform>(
+    fn create_atomic(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         by: (SocketHandle, ConnectionId),
         args: &AtomicArgs,
     ) -> Result<OperationId, RdsError> {
         let kind = check_atomic(args)?;
         let remote = (args.cookie, args.remote_offset);
         let how = (args.flags, args.user_token);
-        let created = self.create_operation(adapter, by, kind, remote, (&[args.local], LOCAL), how)?;
+        let created = self.create_operation(by, kind, remote, (&[args.local], LOCAL), how)?;
         self.count_atomic(kind);
         Ok(created)
     }
@@ -311,9 +301,8 @@ impl Rds<'_> {
         }
     }
 
-    pub(crate) fn create_operation<P: Platform>(
+    pub(crate) fn create_operation(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         (owner, connection): (SocketHandle, ConnectionId),
         kind: Kind,
         (cookie, remote_offset): (RdmaCookie, u64),
@@ -324,7 +313,7 @@ impl Rds<'_> {
             u64::from(cookie.offset()).checked_add(remote_offset).ok_or(RdsError::InvalidArgument)?;
         let notify_failure = self.protocol.sockets.open(owner)?.receive_errors;
         let id = self.entry_for_operation(owner, 1, local.len())?;
-        let zone = self.zone_of(adapter, connection)?;
+        let zone = self.zone_of(connection)?;
         self.protocol.operations.insert(
             id,
             Operation {
@@ -340,8 +329,8 @@ impl Rds<'_> {
             },
         );
         for memory in local {
-            if let Err(error) = self.add_iov(adapter, id, (*memory, rights), zone) {
-                self.abandon(adapter, id);
+            if let Err(error) = self.add_iov(id, (*memory, rights), zone) {
+                self.abandon(id);
                 return Err(error);
             }
         }
@@ -351,9 +340,9 @@ impl Rds<'_> {
     /// Removes an operation whose message was refused, without a notification. A failed device may
     /// still write to its local memory, which then remains registered until recovery.
     #[cold]
-    fn abandon<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: OperationId) {
+    fn abandon(&mut self, id: OperationId) {
         let operations = &mut self.protocol.operations;
-        if free_iovs(adapter, operations, id).is_ok() {
+        if free_iovs(self.adapter, operations, id).is_ok() {
             operations.remove(id);
             return;
         }
@@ -366,9 +355,8 @@ impl Rds<'_> {
 
     /// Adds a segment of local memory to an operation. Registers it unless its socket's registered
     /// memory contains it.
-    fn add_iov<P: Platform>(
+    fn add_iov(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         id: OperationId,
         (memory, rights): (DmaSlice<'_>, MemPriv),
         zone: PzHandle,
@@ -381,7 +369,7 @@ impl Rds<'_> {
             operations.add_iov(id, Iov::of(part, memory.len() as u32));
             return Ok(());
         }
-        let created = adapter.lmr_create(self.objects.ia, memory, zone, rights)?;
+        let created = self.adapter.lmr_create(self.objects.ia, memory, zone, rights)?;
         let iov = Iov::new(
             created.lmr.bits(),
             created.lmr_context,
@@ -394,13 +382,13 @@ impl Rds<'_> {
 
     /// Frees the local memory of completed operations, and reports their status.
     #[inline]
-    pub(crate) fn release_ended<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+    pub(crate) fn release_ended(&mut self) {
         while let Some(id) = self.protocol.operations.oldest_ended() {
             let Protocol { operations, sockets, .. } = &mut self.protocol;
             // A failed device may still write to the memory, so the operation completes only after
             // recovery.
-            let kept = adapter.is_dead() && operations.is_in_registered_memory(id);
-            if kept || free_iovs(adapter, operations, id).is_err() {
+            let kept = self.adapter.is_dead() && operations.is_in_registered_memory(id);
+            if kept || free_iovs(self.adapter, operations, id).is_err() {
                 return;
             }
             operations.next_ended();
@@ -411,15 +399,9 @@ impl Rds<'_> {
     /// Drops a socket's messages to a peer, to one port or all, except those in flight. Returns
     /// whether the HCA may still use their memory. Polls wait for that, and break the connection
     /// after a limit.
-    pub(crate) fn cancel<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: ConnectionId,
-        owner: SocketHandle,
-        dport: Option<u16>,
-    ) -> bool {
+    pub(crate) fn cancel(&mut self, id: ConnectionId, owner: SocketHandle, dport: Option<u16>) -> bool {
         let in_use = self.protocol.cancel(id, owner, dport);
-        self.release_ended(adapter);
+        self.release_ended();
         in_use
     }
 }

@@ -26,42 +26,43 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::Dat`]: the adapter has failed again, or lacks objects. Another call may succeed.
     pub fn adapter_recovered<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
-        let now = adapter.now();
-        self.protocol.now = now;
-        self.held = Held::EMPTY;
-        for id in self.protocol.connections.ids() {
-            let connection = self.protocol.connections.at_mut(id);
+        let mut node = self.node(adapter);
+        let now = node.adapter.now();
+        node.protocol.now = now;
+        *node.held = Held::EMPTY;
+        for id in node.protocol.connections.ids() {
+            let connection = node.protocol.connections.at_mut(id);
             connection.reconnect.held_request = 0;
             if connection.objects.ep != 0 {
-                self.connection_down(adapter, id, DownReason::Recovered, now);
+                node.connection_down(id, DownReason::Recovered, now);
             }
-            self.protocol.connections.at_mut(id).objects = ConnectionObjects {
-                epoch: self.protocol.connection(id).objects.epoch,
+            node.protocol.connections.at_mut(id).objects = ConnectionObjects {
+                epoch: node.protocol.connection(id).objects.epoch,
                 ..ConnectionObjects::EMPTY
             };
             let has_operation = |protocol: &crate::protocol::Protocol<'_>, message| {
                 let descriptor = protocol.frames.message(message);
                 descriptor.operation.is_some() || descriptor.lent().is_some()
             };
-            self.protocol.drop_unsent(id, has_operation, RdmaStatus::Dropped);
+            node.protocol.drop_unsent(id, has_operation, RdmaStatus::Dropped);
         }
-        self.release_ended(adapter);
+        node.release_ended();
         // The reset device cannot write to any memory, so everything can be freed.
-        self.protocol.frames.release();
-        self.protocol.windows.forget();
-        self.free_regions(adapter, None)?;
-        self.unregister_all(adapter, None)?;
-        let (ia, async_evd) = adapter.ia_open("ib0", 16, None)?;
-        let count = self.protocol.connections.len() as u32;
-        let memory = self.protocol.frames.memory().ok_or(RdsError::NoDevice)?;
-        match Objects::create(adapter, (ia, async_evd), memory, &self.protocol.limits, count) {
+        node.protocol.frames.release();
+        node.protocol.windows.forget();
+        node.free_regions(None)?;
+        node.unregister_all(None)?;
+        let (ia, async_evd) = node.adapter.ia_open("ib0", 16, None)?;
+        let count = node.protocol.connections.len() as u32;
+        let memory = node.protocol.frames.memory().ok_or(RdsError::NoDevice)?;
+        match Objects::create(node.adapter, (ia, async_evd), memory, &node.protocol.limits, count) {
             Ok(objects) => {
-                self.objects = objects;
-                self.choose_burst();
+                *node.objects = objects;
+                node.objects.choose_burst(&node.protocol.sockets);
                 Ok(())
             }
             Err(error) => {
-                let _ = adapter.ia_close(ia, CloseFlags::Abrupt);
+                let _ = node.adapter.ia_close(ia, CloseFlags::Abrupt);
                 Err(error.into())
             }
         }

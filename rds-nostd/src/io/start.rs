@@ -8,9 +8,9 @@ use crate::config::RdsConfig;
 use crate::error::RdsError;
 use crate::frames::Memory;
 use crate::ids::{ConnectionId, FrameId};
-use crate::io::Rds;
 use crate::io::rdma::free_iovs;
 use crate::io::{Held, Objects};
+use crate::io::{Node, Rds};
 use crate::limits::Limits;
 use crate::protocol::Protocol;
 use crate::socket::{address, key};
@@ -61,23 +61,7 @@ impl<'s> Rds<'s> {
     /// [`SETTLE_LIMIT`](Self::SETTLE_LIMIT) at most, without a [`poll`](Self::poll) in between,
     /// which would acknowledge messages that no program reads.
     pub fn settle<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
-        if adapter.is_dead() {
-            return Ok(());
-        }
-        let now = adapter.now();
-        self.poll_requests(adapter);
-        self.poll_connections(adapter, now);
-        let mut in_flight = false;
-        for id in self.protocol.connections.ids() {
-            let connection = self.protocol.connections.at_mut(id);
-            if connection.can_settle() {
-                let rx = &mut connection.rx;
-                rx.ack_wanted |= rx.is_unsaid || !rx.ack_in_flight;
-                in_flight = true;
-                self.flush(adapter, id);
-            }
-        }
-        if in_flight { Err(RdsError::Again) } else { Ok(()) }
+        self.node(adapter).settle()
     }
 
     /// Stops the node immediately: breaks connections, drops unacknowledged messages, and frees all
@@ -93,40 +77,64 @@ impl<'s> Rds<'s> {
         adapter: &mut Adapter<'_, P>,
         mut unreached: impl FnMut(IpAddr),
     ) -> Result<(), RdsError> {
+        let mut node = self.node(adapter);
         let mut result = Ok(());
         let mut note = |outcome: Result<(), DatReturn>| {
             if let Err(error) = outcome {
                 result = Err(RdsError::Dat(error));
             }
         };
-        note(adapter.psp_free(self.objects.psp));
-        self.protocol.unsettled_peers().for_each(|peer| unreached(address(peer)));
-        for id in self.protocol.connections.ids() {
-            let ep = core::mem::take(&mut self.protocol.connections.at_mut(id).objects.ep);
+        note(node.adapter.psp_free(node.objects.psp));
+        node.protocol.unsettled_peers().for_each(|peer| unreached(address(peer)));
+        for id in node.protocol.connections.ids() {
+            let ep = core::mem::take(&mut node.protocol.connections.at_mut(id).objects.ep);
             if ep != 0 {
-                let _ = adapter.ep_disconnect(EpHandle::from_bits(ep), CloseFlags::Abrupt);
-                note(adapter.ep_free(EpHandle::from_bits(ep)));
+                let _ = node.adapter.ep_disconnect(EpHandle::from_bits(ep), CloseFlags::Abrupt);
+                note(node.adapter.ep_free(EpHandle::from_bits(ep)));
             }
         }
-        for id in self.protocol.operations.ids() {
-            note(free_iovs(adapter, &mut self.protocol.operations, id));
+        for id in node.protocol.operations.ids() {
+            note(free_iovs(node.adapter, &mut node.protocol.operations, id));
         }
-        note(self.free_windows(adapter, |_| true));
-        note(self.free_regions(adapter, None));
-        note(self.unregister_all(adapter, None));
-        for id in self.protocol.connections.ids() {
-            note(self.free_zone_of(adapter, id));
+        note(node.free_windows(|_| true));
+        note(node.free_regions(None));
+        note(node.unregister_all(None));
+        for id in node.protocol.connections.ids() {
+            note(node.free_zone_of(id));
         }
-        let Objects { receive_evd, request_evd, connect_evd, demand_evd, .. } = self.objects;
+        let Objects { receive_evd, request_evd, connect_evd, demand_evd, .. } = *node.objects;
         for evd in [receive_evd, request_evd, connect_evd, demand_evd] {
-            note(adapter.evd_free(evd));
+            note(node.adapter.evd_free(evd));
         }
-        note(adapter.lmr_free(self.objects.lmr));
-        note(adapter.pz_free(self.objects.pz));
-        if let Some(memory) = self.protocol.frames.take_memory() {
-            note(adapter.dma_free(memory).map_err(DatReturn::from));
+        note(node.adapter.lmr_free(node.objects.lmr));
+        note(node.adapter.pz_free(node.objects.pz));
+        if let Some(memory) = node.protocol.frames.take_memory() {
+            note(node.adapter.dma_free(memory).map_err(DatReturn::from));
         }
-        note(adapter.ia_close(self.objects.ia, CloseFlags::Abrupt));
+        note(node.adapter.ia_close(node.objects.ia, CloseFlags::Abrupt));
         result
+    }
+}
+
+impl<P: Platform> Node<'_, '_, '_, P> {
+    /// See [`Rds::settle`].
+    pub(crate) fn settle(&mut self) -> Result<(), RdsError> {
+        if self.adapter.is_dead() {
+            return Ok(());
+        }
+        let now = self.adapter.now();
+        self.poll_requests();
+        self.poll_connections(now);
+        let mut in_flight = false;
+        for id in self.protocol.connections.ids() {
+            let connection = self.protocol.connections.at_mut(id);
+            if connection.can_settle() {
+                let rx = &mut connection.rx;
+                rx.ack_wanted |= rx.is_unsaid || !rx.ack_in_flight;
+                in_flight = true;
+                self.flush(id);
+            }
+        }
+        if in_flight { Err(RdsError::Again) } else { Ok(()) }
     }
 }

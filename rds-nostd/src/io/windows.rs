@@ -13,18 +13,17 @@ use dat_nostd::{
 use crate::connection::{Connection, CookieKind, State};
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, MemoryId, SocketHandle, WindowId};
-use crate::io::Rds;
+use crate::io::Node;
 use crate::protocol::Protocol;
 use crate::rdma::{Memory, Use, Window};
 use crate::reason::DownReason;
 
-impl Rds<'_> {
+impl<P: Platform> Node<'_, '_, '_, P> {
     /// Offers part of a socket's registered memory to a peer, or to all peers if they share a zone.
     /// The bind is posted on the connection `behind`, so later messages there find the window
     /// bound. Returns `None` if the offer needs its own registration.
-    pub(crate) fn bind_window<P: Platform>(
+    pub(crate) fn bind_window(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         (owner, zone): (SocketHandle, PzHandle),
         behind: ConnectionId,
         memory: DmaSlice<'_>,
@@ -36,8 +35,8 @@ impl Rds<'_> {
         let memories = self.protocol.operations.memories_mut();
         let part = memories.enter(owner, zone.bits(), memory.va(), memory.len())?;
         let bound = u32::try_from(part.address).ok().and_then(|address| {
-            let by = self.way_out(adapter, Some(behind), zone.bits())?;
-            let id = self.window_in(adapter, zone)?;
+            let by = self.way_out(Some(behind), zone.bits())?;
+            let id = self.window_in(zone)?;
             let window = self.protocol.windows.get_mut(id)?;
             *window = Window {
                 state: Use::Unbound,
@@ -49,7 +48,7 @@ impl Rds<'_> {
                 rights,
                 ..*window
             };
-            let rkey = self.post_bind(adapter, id, by);
+            let rkey = self.post_bind(id, by);
             let window = self.protocol.windows.get_mut(id)?;
             match rkey {
                 Ok(rkey) => window.rkey = rkey,
@@ -65,13 +64,13 @@ impl Rds<'_> {
     }
 
     /// Returns a free window of a zone.
-    fn window_in<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, zone: PzHandle) -> Option<WindowId> {
+    fn window_in(&mut self, zone: PzHandle) -> Option<WindowId> {
         let id = self.protocol.windows.vacant(zone.bits())?;
         if self.protocol.windows.get(id).rmr_bits != 0 && self.protocol.windows.get(id).zone == zone.bits() {
             return Some(id);
         }
-        self.free_window(adapter, id).ok()?;
-        let rmr = adapter.rmr_create(zone).ok()?;
+        self.free_window(id).ok()?;
+        let rmr = self.adapter.rmr_create(zone).ok()?;
         let window = self.protocol.windows.get_mut(id)?;
         *window = Window { rmr_bits: rmr.bits(), zone: zone.bits(), ..Window::EMPTY };
         Some(id)
@@ -79,12 +78,7 @@ impl Rds<'_> {
 
     /// Returns a connection for binds in a zone: `only` that one, or the one with the fewest posts
     /// in flight.
-    fn way_out<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        only: Option<ConnectionId>,
-        zone: u64,
-    ) -> Option<ConnectionId> {
+    fn way_out(&mut self, only: Option<ConnectionId>, zone: u64) -> Option<ConnectionId> {
         let common = self.objects.pz.bits();
         let find = |protocol: &Protocol<'_>| {
             let takes = |id: ConnectionId| {
@@ -105,7 +99,7 @@ impl Rds<'_> {
             return found;
         }
         // Completions that were not polled yet may free entries of the send queue.
-        self.poll_requests(adapter);
+        self.poll_requests();
         find(&self.protocol)
     }
 
@@ -113,12 +107,7 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// DAT's.
-    fn post_bind<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: WindowId,
-        by: ConnectionId,
-    ) -> DatResult<u32> {
+    fn post_bind(&mut self, id: WindowId, by: ConnectionId) -> DatResult<u32> {
         let window = self.protocol.windows.get(id);
         let unbinds = window.state != Use::Unbound;
         let what = LmrTriplet::new(
@@ -133,7 +122,7 @@ impl Rds<'_> {
         let mut flow = self.protocol.flow(by);
         let cookie = flow.cookie(CookieKind::Rdma, flow.connection.tx.posts + 1);
         let flags = CompletionFlags::empty();
-        let rkey = adapter.rmr_bind(rmr, &what, window.rights, ep, cookie, flags)?;
+        let rkey = self.adapter.rmr_bind(rmr, &what, window.rights, ep, cookie, flags)?;
         flow.count(true);
         if let Some(window) = self.protocol.windows.get_mut(id) {
             window.state = if unbinds { Use::Ending } else { Use::Binding };
@@ -146,7 +135,7 @@ impl Rds<'_> {
     /// [`settle_windows`](Self::settle_windows) handles it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn bind_done<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, done: &RmrCompletion) {
+    pub(crate) fn bind_done(&mut self, done: &RmrCompletion) {
         let current = self.protocol.connections.current(done.user_cookie);
         let Some(cookie) = current.filter(|cookie| cookie.kind == CookieKind::Rdma) else { return };
         if done.status != DtoStatus::Success {
@@ -157,13 +146,13 @@ impl Rds<'_> {
         self.protocol.sent(cookie);
         if let Some(id) = changed.filter(|_| is_revoked) {
             // A window that cannot be freed stays in `Ending`; `finish_released` reports the error.
-            let _ = self.end_window(adapter, id);
+            let _ = self.end_window(id);
         }
-        self.release_ended(adapter);
+        self.release_ended();
         // The completion freed an entry of the send queue. Binds must precede the messages that
         // carry their keys.
-        self.bind_again(adapter, cookie.connection);
-        self.flush(adapter, cookie.connection);
+        self.bind_again(cookie.connection);
+        self.flush(cookie.connection);
     }
 
     /// Starts to revoke a window: by an unbind on a connection, or by a command if none accepts it.
@@ -172,35 +161,31 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// DAT's.
-    pub(crate) fn end_window<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: WindowId,
-    ) -> DatResult<()> {
-        if self.unbind(adapter, id) {
+    pub(crate) fn end_window(&mut self, id: WindowId) -> DatResult<()> {
+        if self.unbind(id) {
             return Ok(());
         }
         match self.protocol.windows.get_mut(id) {
-            Some(window) if window.state == Use::Binding && !adapter.is_dead() => {
+            Some(window) if window.state == Use::Binding && !self.adapter.is_dead() => {
                 window.state = Use::Revoked;
                 Ok(())
             }
-            _ => self.free_window(adapter, id),
+            _ => self.free_window(id),
         }
     }
 
     /// Posts the unbind of a window. Returns false if nothing was posted.
-    fn unbind<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> bool {
+    fn unbind(&mut self, id: WindowId) -> bool {
         let is_bound = |window: Window| matches!(window.state, Use::Binding | Use::Bound);
         let window = self.protocol.windows.get(id);
-        if !is_bound(window) || adapter.is_dead() {
+        if !is_bound(window) || self.adapter.is_dead() {
             return false;
         }
         // The order of two binds on different connections would be undefined.
-        let by = self.way_out(adapter, window.by(), window.zone);
+        let by = self.way_out(window.by(), window.zone);
         // `way_out` polls, which may have changed the state.
         let by = by.filter(|_| is_bound(self.protocol.windows.get(id)));
-        by.is_some_and(|by| self.post_bind(adapter, id, by).is_ok())
+        by.is_some_and(|by| self.post_bind(id, by).is_ok())
     }
 
     /// Checks that access has ended to all released regions of the given memory. From now on a
@@ -208,13 +193,12 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::Again`]: binds are in flight. [`RdsError::Dat`]: a window cannot be freed.
-    pub(crate) fn finish_released<P: Platform>(
+    pub(crate) fn finish_released(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         is_meant: impl Fn(MemoryId, &Memory) -> bool,
     ) -> Result<(), RdsError> {
-        self.protocol.now = adapter.now();
-        self.revoke_spent_of(adapter, &is_meant)?;
+        self.protocol.now = self.adapter.now();
+        self.revoke_spent_of(&is_meant)?;
         let mut in_flight = false;
         for id in self.protocol.windows.ids() {
             let window = self.protocol.windows.get(id);
@@ -228,7 +212,7 @@ impl Rds<'_> {
                     self.protocol.limit_wait(by);
                     in_flight = true;
                 }
-                None => self.free_window(adapter, id)?,
+                None => self.free_window(id)?,
             }
         }
         if in_flight { Err(RdsError::Again) } else { Ok(()) }
@@ -239,14 +223,14 @@ impl Rds<'_> {
     /// # Errors
     /// DAT's; INVALID_STATE (LMR_IN_USE): a failed device may still write to memory outside of the
     /// adapter's DMA region.
-    fn free_window<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: WindowId) -> DatResult<()> {
+    fn free_window(&mut self, id: WindowId) -> DatResult<()> {
         let window = self.protocol.windows.get(id);
         let memories = self.protocol.operations.memories();
         let is_foreign =
             window.memory.and_then(|id| memories.get(id)).is_some_and(|memory| memory.is_foreign);
-        let freed = match is_foreign && adapter.is_dead() {
+        let freed = match is_foreign && self.adapter.is_dead() {
             true => Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateLmrInUse)),
-            false => free(adapter, window),
+            false => free(self.adapter, window),
         };
         if freed.is_err() {
             self.protocol.windows.begin_end(id);
@@ -261,15 +245,11 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// DAT's, of the last window that could not be freed.
-    pub(crate) fn free_windows<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        is_meant: impl Fn(&Window) -> bool,
-    ) -> DatResult<()> {
+    pub(crate) fn free_windows(&mut self, is_meant: impl Fn(&Window) -> bool) -> DatResult<()> {
         let mut result = Ok(());
         for id in self.protocol.windows.ids() {
             if is_meant(&self.protocol.windows.get(id)) {
-                result = self.free_window(adapter, id).and(result);
+                result = self.free_window(id).and(result);
             }
         }
         result
@@ -278,15 +258,15 @@ impl Rds<'_> {
     /// Updates the windows with binds in flight on a connection whose endpoint is freed. DAT's
     /// records of their bindings are final now.
     #[inline]
-    pub(crate) fn settle_windows<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, by: ConnectionId) {
+    pub(crate) fn settle_windows(&mut self, by: ConnectionId) {
         while let Some(id) = self.protocol.windows.find(|window| window.by() == Some(by)) {
             let Some(window) = self.protocol.windows.get_mut(id) else { return };
             window.cookie = 0;
             let rmr = RmrHandle::from_bits(window.rmr_bits);
-            let bound = adapter.rmr_query(rmr).is_ok_and(|rmr| rmr.binding.is_some());
+            let bound = self.adapter.rmr_query(rmr).is_ok_and(|rmr| rmr.binding.is_some());
             if window.is_ending() {
                 // Free it in either case, because the last unbind may or may not have executed.
-                let _ = self.free_window(adapter, id);
+                let _ = self.free_window(id);
             } else if bound {
                 window.state = Use::Bound;
             } else {
@@ -298,25 +278,25 @@ impl Rds<'_> {
     /// Binds the windows again that were unbound when a connection broke, with the same keys,
     /// before any message that carries a key is sent. Called when a connection comes up, or has
     /// free entries. Until then peers are denied, as with any invalid key.
-    pub(crate) fn bind_again<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, by: ConnectionId) {
+    pub(crate) fn bind_again(&mut self, by: ConnectionId) {
         if self.protocol.windows.some_unbound() {
-            self.bind_unbound(adapter, by);
+            self.bind_unbound(by);
         }
     }
 
     /// Continues with other connections' windows, because this connection's binds may have used up
     /// the adapter's limit.
     #[cold]
-    fn bind_unbound<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, first: ConnectionId) {
+    fn bind_unbound(&mut self, first: ConnectionId) {
         for others in [false, true] {
             for id in self.protocol.windows.ids() {
                 let window = self.protocol.windows.get(id);
                 let home =
                     window.home.filter(|home| window.state == Use::Unbound && (*home != first) == others);
                 let Some(by) = home.filter(|home| self.protocol.takes_bind(*home)) else { continue };
-                if self.post_bind(adapter, id, by).is_ok_and(|rkey| rkey != window.rkey) {
+                if self.post_bind(id, by).is_ok_and(|rkey| rkey != window.rkey) {
                     // No peer has the new key.
-                    let _ = self.end_window(adapter, id);
+                    let _ = self.end_window(id);
                 }
             }
         }

@@ -9,11 +9,11 @@
 
 use core::net::SocketAddr;
 
-use dat_nostd::{Adapter, LmrHandle, MemPriv, Platform, SoleAccess};
+use dat_nostd::{LmrHandle, MemPriv, Platform, SoleAccess};
 
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
-use crate::io::Rds;
+use crate::io::Node;
 use crate::io::offers::OfferTo;
 use crate::io::rdma::check_atomic;
 use crate::rdma::{AtomicArgs, Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus};
@@ -27,15 +27,14 @@ struct Attached {
     extensions: [u8; 16],
 }
 
-impl Rds<'_> {
+impl<P: Platform> Node<'_, '_, '_, P> {
     /// Sends a loopback message with control messages, and executes them immediately. The message
     /// is not delivered if an operation fails.
     ///
     /// # Errors
     /// See [`sendmsg`](Self::sendmsg).
-    pub(crate) fn send_along_within<P: Platform>(
+    pub(crate) fn send_along_within(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
         to: SocketAddr,
         payload: &[u8],
@@ -46,7 +45,7 @@ impl Rds<'_> {
         }
         // The message itself cannot be refused from here on.
         let within = self.protocol.compose_within(from, to, payload)?;
-        let attached = self.attach_within(adapter, from, payload.is_empty(), control);
+        let attached = self.attach_within(from, payload.is_empty(), control);
         let Ok(Some(Attached { cookie, extensions })) = attached else {
             self.protocol.withdraw_within(within);
             return attached.map(|_| None);
@@ -55,7 +54,7 @@ impl Rds<'_> {
         if let Some(owner) = protocol.deliver_within(within, &extensions) {
             let header = Header { extensions, ..Header::acknowledgement(0) };
             protocol.regions.used(&header, owner, protocol.local, &mut protocol.counters);
-            self.free_spent_regions(adapter);
+            self.free_spent_regions();
         }
         Ok(cookie)
     }
@@ -65,22 +64,21 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// See [`sendmsg`](Self::sendmsg). No control message was executed then.
-    fn attach_within<P: Platform>(
+    fn attach_within(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
         is_empty: bool,
         control: &Control<'_>,
     ) -> Result<Option<Attached>, RdsError> {
         if control.rdma.is_some() || control.atomic.is_some() {
-            let done = self.operate_within(adapter, from, control)?;
+            let done = self.operate_within(from, control)?;
             let comes = done.is_some_and(|flags| !is_empty || !flags.contains(RdmaFlags::SILENT));
             let tells = |args: &RdmaArgs<'_>| Extension::Rdma { rkey: args.cookie.rkey() }.encode();
             let extensions = control.rdma.as_ref().map(tells).unwrap_or_default();
             return Ok(comes.then_some(Attached { cookie: None, extensions }));
         }
         let cookie = match control.map {
-            Some((memory, flags)) => Some(self.offer(adapter, from, memory, flags, OfferTo::Node, None)?),
+            Some((memory, flags)) => Some(self.offer(from, memory, flags, OfferTo::Node, None)?),
             None => None,
         };
         let Some(offered) = cookie.or(control.dest) else { return Ok(Some(Attached::default())) };
@@ -97,9 +95,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// See [`sendmsg`](Self::sendmsg). No operation was executed then.
-    fn operate_within<P: Platform>(
+    fn operate_within(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
         control: &Control<'_>,
     ) -> Result<Option<RdmaFlags>, RdsError> {
@@ -122,33 +119,32 @@ impl Rds<'_> {
         self.entry_for_operation(from, wanted, 0)?;
         let (mut common, mut all_done) = (RdmaFlags::all(), true);
         if let Some((args, total)) = transfer {
-            let status = match self.copy_within(adapter, promise, args, total) {
+            let status = match self.copy_within(promise, args, total) {
                 Some(()) => RdmaStatus::Success,
                 None => RdmaStatus::RemoteError,
             };
             self.protocol.counters.send_rdma += 1;
             self.protocol.counters.send_rdma_bytes += total as u64;
-            self.ended_within(adapter, from, (args.flags, args.user_token), status)?;
+            self.ended_within(from, (args.flags, args.user_token), status)?;
             (common, all_done) = (common & args.flags, status == RdmaStatus::Success);
         }
         if let Some((args, kind)) = atomic {
             let status = match all_done {
                 // A connection executes nothing after a failed operation.
                 false => RdmaStatus::Dropped,
-                true if self.change_within(adapter, promise, args, kind).is_some() => RdmaStatus::Success,
+                true if self.change_within(promise, args, kind).is_some() => RdmaStatus::Success,
                 true => RdmaStatus::RemoteError,
             };
             self.count_atomic(kind);
-            self.ended_within(adapter, from, (args.flags, args.user_token), status)?;
+            self.ended_within(from, (args.flags, args.user_token), status)?;
             (common, all_done) = (common & args.flags, all_done && status == RdmaStatus::Success);
         }
         Ok(all_done.then_some(common))
     }
 
     /// Reports the status of an operation, if its socket requested it.
-    fn ended_within<P: Platform>(
+    fn ended_within(
         &mut self,
-        adapter: &mut Adapter<'_, P>,
         owner: SocketHandle,
         (flags, user_token): (RdmaFlags, u64),
         status: RdmaStatus,
@@ -160,15 +156,14 @@ impl Rds<'_> {
             Operation { used: true, owner, notify_failure, flags, user_token, ..Operation::EMPTY };
         self.protocol.operations.insert(id, operation);
         self.protocol.operations.end(id, status);
-        self.release_ended(adapter);
+        self.release_ended();
         Ok(())
     }
 
     /// Returns the offered memory of this node, if the cookie grants its sockets this access to the
     /// complete range.
-    fn reach_within<P: Platform>(
+    fn reach_within(
         &self,
-        adapter: &Adapter<'_, P>,
         cookie: RdmaCookie,
         offset: u64,
         len: u64,
@@ -190,29 +185,22 @@ impl Rds<'_> {
                 (LmrHandle::from_bits(memory.lmr_bits), Some(window.rights))
             }
         };
-        let parameters = adapter.lmr_query(lmr).ok()?;
+        let parameters = self.adapter.lmr_query(lmr).ok()?;
         let begin = address.checked_sub(parameters.registered_address)?;
         let inside = begin.checked_add(len)? <= parameters.registered_size;
         (inside && granted.unwrap_or(parameters.mem_priv).contains(needed)).then_some((lmr, address))
     }
 
     /// Executes a read or a write. Returns `None` without effect if access is denied.
-    fn copy_within<P: Platform>(
-        &self,
-        adapter: &Adapter<'_, P>,
-        promise: SoleAccess,
-        args: &RdmaArgs<'_>,
-        total: usize,
-    ) -> Option<()> {
+    fn copy_within(&self, promise: SoleAccess, args: &RdmaArgs<'_>, total: usize) -> Option<()> {
         let writes = args.flags.contains(RdmaFlags::READWRITE);
         let needed = if writes { MemPriv::REMOTE_WRITE } else { MemPriv::REMOTE_READ };
-        let (lmr, mut address) =
-            self.reach_within(adapter, args.cookie, args.remote_offset, total as u64, needed)?;
+        let (lmr, mut address) = self.reach_within(args.cookie, args.remote_offset, total as u64, needed)?;
         for &iov in args.local {
             let done = if writes {
-                adapter.lmr_write(promise, lmr, address, iov)
+                self.adapter.lmr_write(promise, lmr, address, iov)
             } else {
-                adapter.lmr_read(promise, lmr, address, iov)
+                self.adapter.lmr_read(promise, lmr, address, iov)
             };
             done.ok()?;
             address += iov.len() as u64;
@@ -221,18 +209,11 @@ impl Rds<'_> {
     }
 
     /// Executes an atomic operation. Returns `None` without effect if access is denied.
-    fn change_within<P: Platform>(
-        &self,
-        adapter: &Adapter<'_, P>,
-        promise: SoleAccess,
-        args: &AtomicArgs<'_>,
-        kind: Kind,
-    ) -> Option<()> {
-        let (lmr, address) =
-            self.reach_within(adapter, args.cookie, args.remote_offset, 8, MemPriv::REMOTE_ATOMIC)?;
+    fn change_within(&self, promise: SoleAccess, args: &AtomicArgs<'_>, kind: Kind) -> Option<()> {
+        let (lmr, address) = self.reach_within(args.cookie, args.remote_offset, 8, MemPriv::REMOTE_ATOMIC)?;
         // As on the wire, the previous value is written last, so it remains if both are the same
         // bytes.
-        let changed = adapter.lmr_change(promise, lmr, address, args.local, |before| match kind {
+        let changed = self.adapter.lmr_change(promise, lmr, address, args.local, |before| match kind {
             Kind::CompareSwap { compare, swap } if before == compare => swap,
             Kind::FetchAdd { add } => before.wrapping_add(add),
             Kind::CompareSwap { .. } | Kind::Transfer => before,

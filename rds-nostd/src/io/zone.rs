@@ -5,22 +5,18 @@
 //! connections, in which the frames are registered again and memory is offered. A key is then
 //! useless to all other peers.
 
-use dat_nostd::{Adapter, DatResult, DatReturn, LmrHandle, MemPriv, Platform, PzHandle, ReturnType};
+use dat_nostd::{DatResult, DatReturn, LmrHandle, MemPriv, Platform, PzHandle, ReturnType};
 
 use crate::connection::Objects;
 use crate::ids::ConnectionId;
-use crate::io::Rds;
+use crate::io::Node;
 
-impl Rds<'_> {
+impl<P: Platform> Node<'_, '_, '_, P> {
     /// Returns the zone of a connection: its peer's, which is created if necessary.
     ///
     /// # Errors
     /// DAT's.
-    pub(crate) fn zone_of<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: ConnectionId,
-    ) -> DatResult<PzHandle> {
+    pub(crate) fn zone_of(&mut self, id: ConnectionId) -> DatResult<PzHandle> {
         if !self.protocol.config.isolate_peers {
             self.protocol.connections.at_mut(id).objects.lmr_context = self.objects.lmr_context;
             return Ok(self.objects.pz);
@@ -38,25 +34,26 @@ impl Rds<'_> {
         let (zone, zone_lmr, lmr_context) = match theirs {
             Some(theirs) => {
                 if own != theirs.0 {
-                    self.free_zone_of(adapter, id)?;
+                    self.free_zone_of(id)?;
                 }
                 theirs
             }
             None if own != 0 => return Ok(PzHandle::from_bits(own)),
-            None => self.create_zone(adapter)?,
+            None => self.create_zone()?,
         };
         let objects = &mut self.protocol.connections.at_mut(id).objects;
         (objects.zone, objects.zone_lmr, objects.lmr_context) = (zone, zone_lmr, lmr_context);
         Ok(PzHandle::from_bits(zone))
     }
 
-    fn create_zone<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> DatResult<(u64, u64, u32)> {
+    fn create_zone(&mut self) -> DatResult<(u64, u64, u32)> {
         let memory = self.protocol.frames.memory().ok_or(DatReturn::new(ReturnType::InternalError))?;
-        let pz = adapter.pz_create(self.objects.ia)?;
-        match adapter.lmr_create(self.objects.ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE) {
+        let pz = self.adapter.pz_create(self.objects.ia)?;
+        match self.adapter.lmr_create(self.objects.ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)
+        {
             Ok(created) => Ok((pz.bits(), created.lmr.bits(), created.lmr_context)),
             Err(error) => {
-                let _ = adapter.pz_free(pz);
+                let _ = self.adapter.pz_free(pz);
                 Err(error)
             }
         }
@@ -67,19 +64,15 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// DAT's: regions are still offered in it.
-    pub(crate) fn free_zone_of<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        id: ConnectionId,
-    ) -> DatResult<()> {
+    pub(crate) fn free_zone_of(&mut self, id: ConnectionId) -> DatResult<()> {
         let objects = &mut self.protocol.connections.at_mut(id).objects;
         let Objects { zone, zone_lmr, .. } = *objects;
         (objects.zone, objects.zone_lmr, objects.lmr_context) = (0, 0, 0);
         if zone == 0 || self.protocol.zone_is_shared(zone) {
             return Ok(());
         }
-        self.free_windows(adapter, |window| window.zone == zone)?;
-        adapter.lmr_free(LmrHandle::from_bits(zone_lmr))?;
-        adapter.pz_free(PzHandle::from_bits(zone))
+        self.free_windows(|window| window.zone == zone)?;
+        self.adapter.lmr_free(LmrHandle::from_bits(zone_lmr))?;
+        self.adapter.pz_free(PzHandle::from_bits(zone))
     }
 }

@@ -7,7 +7,7 @@ use crate::frames::{Inbox, Marks, Place, ReadInSlot, Unread, Use};
 use crate::ids::{MessageId, SocketHandle};
 use crate::message::{FramesHandle, LentMessage, Received};
 use crate::protocol::Protocol;
-use crate::rdma::RdmaCookie;
+use crate::rdma::{RdmaCookie, RdmaNotify};
 use crate::socket::address;
 use crate::wire::{Extension, Extensions, Header};
 
@@ -156,6 +156,11 @@ impl Protocol<'_> {
         socket.loans += 1;
         counters.recv_delivered += 1;
         Ok(LentMessage { from, message_len, cookie, frames: frames.lend(&unread, handle) })
+    }
+
+    /// See [`Rds::take_notification`](crate::Rds::take_notification).
+    pub(crate) fn take_notification(&mut self, handle: SocketHandle) -> Result<Option<RdmaNotify>, RdsError> {
+        self.operations.take_notification(handle, &mut self.sockets)
     }
 
     /// Frees the frames of a lent message. Returns the socket that it was read from, or `None` if

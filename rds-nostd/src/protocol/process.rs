@@ -44,7 +44,7 @@ impl Protocol<'_> {
         // The receives of an earlier endpoint were freed.
         let Some(mut frame) = rx.frame_of(receive.user_cookie) else { return 0 };
         reconnect.busy_at = now;
-        let (mut count, mut sequence, mut ack) = (0, 0, 0);
+        let (mut count, mut ack) = (0, 0);
         // A message that begins ends its run.
         let end = if rx.partial.is_some() {
             End::Other
@@ -54,7 +54,8 @@ impl Protocol<'_> {
                 let Some(header) = frames.parse_plain(frame, receive.length) else { break End::Other };
                 let Some((slot, socket)) = sockets.of_peers(header.dport) else { break End::Other };
                 frames.keep_in_slot(&mut socket.received, (frame, &header), slot);
-                (count, sequence, ack) = (count + 1, header.sequence, header.ack);
+                rx.accepted(header.sequence);
+                (count, ack) = (count + 1, header.ack);
                 let is_full = socket.receives((header.len as usize, 1), limits.congested_frames);
                 if !header.flags.is_empty() {
                     rx.ack_wanted = true;
@@ -71,7 +72,6 @@ impl Protocol<'_> {
         let mut again = 0;
         if count > 0 {
             rx.ring.keep(count);
-            rx.accepted(sequence);
             counters.recv_queued += u64::from(count);
             let mut is_due = false;
             if rx.ring.is_due() {

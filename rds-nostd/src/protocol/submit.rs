@@ -152,7 +152,8 @@ impl Protocol<'_> {
         socket.send_messages += 1;
         counters.send_queued += 1;
         let (cookie, len) = (Cookie::numbered(tx.cookies, number), HEADER_LEN as u32 + len);
-        let segment = Segment { address, len, lent: None, cookie, signal: reports, solicit: true, fence: false };
+        let segment =
+            Segment { address, len, lent: None, cookie, signal: reports, solicit: true, fence: false };
         let posted = outlet.post(&connection.objects, &segment);
         if !posted || connection.reconnect.probe_at.is_none() {
             self.sent_first(id, message, posted);
