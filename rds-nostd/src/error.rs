@@ -27,10 +27,7 @@ macro_rules! errors {
                     $(Self::$name => ($linux, $solaris),)*
                     Self::Dat(_) => (5, 5),
                 };
-                match profile {
-                    Profile::Linux => linux,
-                    Profile::Solaris => solaris,
-                }
+                profile.select(linux, solaris)
             }
         }
 

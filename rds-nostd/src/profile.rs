@@ -16,49 +16,42 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// Returns the value of this system.
+    pub(crate) const fn select<T: Copy>(self, linux: T, solaris: T) -> T {
+        match self {
+            Self::Linux => linux,
+            Self::Solaris => solaris,
+        }
+    }
+
     /// Returns the address family of `socket()`: `AF_RDS`, or `AF_INET_OFFLOAD`.
     #[must_use]
     pub const fn address_family(self) -> i32 {
-        match self {
-            Self::Linux => 21,
-            Self::Solaris => 30,
-        }
+        self.select(21, 30)
     }
 
     /// Returns `SOCK_SEQPACKET`.
     #[must_use]
     pub const fn socket_type(self) -> i32 {
-        match self {
-            Self::Linux => 5,
-            Self::Solaris => 6,
-        }
+        self.select(5, 6)
     }
 
     /// Returns `sin_family` of addresses: `AF_INET`, or `AF_INET_OFFLOAD`.
     #[must_use]
     pub const fn sin_family(self) -> u16 {
-        match self {
-            Self::Linux => 2,
-            Self::Solaris => 30,
-        }
+        self.select(2, 30)
     }
 
     /// Returns `sin6_family` of IPv6 addresses: `AF_INET6`. rds(3SOCKET) has IPv4 addresses only.
     #[must_use]
     pub const fn sin6_family(self) -> Option<u16> {
-        match self {
-            Self::Linux => Some(10),
-            Self::Solaris => None,
-        }
+        self.select(Some(10), None)
     }
 
     /// Returns `SOL_RDS`.
     #[must_use]
     pub const fn sol_rds(self) -> i32 {
-        match self {
-            Self::Linux => 276,
-            Self::Solaris => 272,
-        }
+        self.select(276, 272)
     }
 }
 
@@ -70,19 +63,12 @@ pub(crate) const MIN_RCVBUF: usize = 2304;
 /// Returns the usable bytes of a requested buffer.
 pub(crate) fn usable(profile: Profile, asked: u32, most: usize, least: usize) -> usize {
     let asked = asked as usize;
-    match profile {
-        Profile::Linux => (asked.min(most) * 2).max(least) / 2,
-        Profile::Solaris => asked,
-    }
+    profile.select((asked.min(most) * 2).max(least) / 2, asked)
 }
 
 /// Returns the buffer's bytes as `getsockopt` reports them.
 pub(crate) fn reported(profile: Profile, usable: usize) -> u32 {
-    let bytes = match profile {
-        Profile::Linux => usable.saturating_mul(2),
-        Profile::Solaris => usable,
-    };
-    u32::try_from(bytes).unwrap_or(u32::MAX)
+    u32::try_from(profile.select(usable.saturating_mul(2), usable)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

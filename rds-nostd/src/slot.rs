@@ -23,6 +23,10 @@ impl<T: Copy> Slot<T> {
         *self = Self { filled: true, value };
     }
 
+    pub(crate) const fn clear(&mut self) {
+        self.filled = false;
+    }
+
     /// Returns the value, after a store of `value` if it was empty.
     pub(crate) fn get_or_set(&mut self, value: T) -> T {
         if !self.filled {

@@ -109,10 +109,7 @@ pub enum PollRule {
 
 impl From<Profile> for PollRule {
     fn from(profile: Profile) -> Self {
-        match profile {
-            Profile::Linux => Self::Linux,
-            Profile::Solaris => Self::Solaris,
-        }
+        profile.select(Self::Linux, Self::Solaris)
     }
 }
 

@@ -50,10 +50,7 @@ impl Abi {
     /// Returns the layout for programs of a profile.
     #[must_use]
     pub const fn of(profile: Profile) -> Self {
-        match profile {
-            Profile::Linux => Self::LINUX,
-            Profile::Solaris => Self::SOLARIS,
-        }
+        profile.select(Self::LINUX, Self::SOLARIS)
     }
 
     /// Returns the profile, which selects the numbers of levels, families and errors.

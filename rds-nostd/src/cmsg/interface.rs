@@ -30,10 +30,7 @@ impl Profile {
     /// Returns the bytes of a `struct ifreq`, with 64 bits.
     #[must_use]
     pub const fn ifreq_len(self) -> usize {
-        match self {
-            Self::Linux => IFREQ_LEN,
-            Self::Solaris => 32,
-        }
+        self.select(IFREQ_LEN, 32)
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) use absent::{Absent, AbsentPeers};
 pub(crate) use cookie::{Cookie, CookieKind};
 pub use map::port_mask;
 pub(crate) use map::{FRAGMENT_WORDS, Map, MapState};
-pub(crate) use reconnect::{Broken, PROBE, Reconnect, STANDS};
+pub(crate) use reconnect::{PROBE, Reconnect, STANDS};
 pub(crate) use remembered::{Remembered, RememberedPeers};
 pub(crate) use rx::Rx;
 #[cfg(test)]
@@ -156,6 +156,6 @@ impl Connection {
         self.tx.reset();
         self.rx.reset();
         self.map.reset();
-        self.reconnect.broken_by = None;
+        self.reconnect.broken_by.clear();
     }
 }

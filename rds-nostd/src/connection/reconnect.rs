@@ -50,25 +50,10 @@ with_empty! {
         pub(crate) busy_at: Instant = Instant::ORIGIN,
         /// Reason why the endpoint failed. The connection goes down when all completions of
         /// requests were processed.
-        pub(crate) broken_by: Option<Broken> = None,
+        pub(crate) broken_by: Slot<DownReason> = Slot::empty(DownReason::NoResources),
         /// Number of failures and abandoned attempts, and the last reason.
         pub(crate) downs: u64 = 0,
         pub(crate) last_down: Slot<DownReason> = Slot::empty(DownReason::NoResources),
-    }
-}
-
-/// A reason in a form whose `None` is all zero bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken(core::num::NonZeroU8);
-
-impl Broken {
-    pub(crate) fn by(reason: DownReason) -> Self {
-        Self(core::num::NonZeroU8::MIN.saturating_add(reason as u8))
-    }
-
-    pub(crate) fn reason(self) -> DownReason {
-        let index = usize::from(self.0.get() - 1);
-        DownReason::ALL.get(index).copied().unwrap_or(DownReason::Broken)
     }
 }
 
@@ -137,9 +122,9 @@ impl Reconnect {
 
     /// Records why the endpoint failed. A flush never replaces another reason.
     pub(crate) fn breaks(&mut self, reason: DownReason) {
-        let before = self.broken_by.map(Broken::reason);
+        let before = self.broken_by.get();
         if before.is_none() || !reason.is_flush() {
-            self.broken_by = Some(Broken::by(reason));
+            self.broken_by.set(reason);
         }
     }
 }
@@ -153,13 +138,10 @@ mod tests {
         let mut state = Reconnect::EMPTY;
         state.breaks(DownReason::Broken);
         state.breaks(DownReason::ReceiveFailed);
-        assert_eq!(state.broken_by.map(Broken::reason), Some(DownReason::Broken));
+        assert_eq!(state.broken_by.get(), Some(DownReason::Broken));
         state.breaks(DownReason::Disconnected);
         state.breaks(DownReason::Broken);
-        assert_eq!(state.broken_by.map(Broken::reason), Some(DownReason::Disconnected));
-        for reason in DownReason::ALL {
-            assert_eq!(Broken::by(reason).reason(), reason);
-        }
+        assert_eq!(state.broken_by.get(), Some(DownReason::Disconnected));
     }
 
     #[test]

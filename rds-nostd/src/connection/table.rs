@@ -160,18 +160,13 @@ impl<'s> Connections<'s> {
         self.disarm(id);
         let bucket = self.bucket(self.at(id).foreign);
         let next = self.at(id).links.bucket_next;
-        let mut place = self.buckets.get(bucket).copied().flatten();
-        if place == Some(id) {
-            if let Some(first) = self.buckets.get_mut(bucket) {
-                *first = next;
-            }
-        } else {
-            while let Some(other) = place {
-                place = self.at(other).links.bucket_next;
-                if place == Some(id) {
-                    self.at_mut(other).links.bucket_next = next;
-                }
-            }
+        let mut link = self.buckets.get_mut(bucket);
+        // The borrow of a link ends before the next entry is looked up.
+        while let Some(other) = link.as_deref().copied().flatten().filter(|other| *other != id) {
+            link = self.entries.get_mut(other.index()).map(|entry| &mut entry.links.bucket_next);
+        }
+        if let Some(link) = link {
+            *link = next;
         }
         // A due entry is visited once more, without effect.
         let entry = self.at_mut(id);
@@ -284,30 +279,24 @@ impl<'s> Connections<'s> {
     }
 
     fn rise(&mut self, mut place: usize) {
-        while place > 0 {
-            let parent = (place - 1) / 2;
-            if self.key(parent) <= self.key(place) {
-                break;
-            }
+        while let Some(parent) = place.checked_sub(1).map(|before| before / 2)
+            && self.key(place) < self.key(parent)
+        {
             self.swap(place, parent);
             place = parent;
         }
     }
 
     fn sink(&mut self, mut place: usize) {
-        loop {
-            let (left, right) = (2 * place + 1, 2 * place + 2);
-            let mut least = place;
-            for child in [left, right] {
-                if child < self.waiting && self.key(child) < self.key(least) {
-                    least = child;
-                }
-            }
-            if least == place {
-                break;
-            }
-            self.swap(place, least);
-            place = least;
+        let least = |table: &Self, place: usize| {
+            let children = (2 * place + 1..=2 * place + 2).filter(|child| *child < table.waiting);
+            children.min_by_key(|child| table.key(*child))
+        };
+        while let Some(child) = least(self, place)
+            && self.key(child) < self.key(place)
+        {
+            self.swap(place, child);
+            place = child;
         }
     }
 }

@@ -304,7 +304,8 @@ impl<'s> Frames<'s> {
         mut over: impl FnMut(&Frame) -> bool,
     ) -> u32 {
         let (mut next, mut free, mut count, mut more) = (queue.head(), self.free, 0, 0);
-        while let Some(message) = next.filter(|message| Some(*message) != end)
+        while next != end
+            && let Some(message) = next
             && let Some(frame) = self.table.get_mut(message.first().index())
             && over(frame)
         {
@@ -455,6 +456,14 @@ impl<'s> Frames<'s> {
             return None;
         };
         (header.is_plain() && header.len == payload_len).then_some(header)
+    }
+
+    /// Returns the sequence number and the acknowledgement in the header of a frame.
+    #[inline]
+    pub(crate) fn numbers(&self, frame: FrameId) -> (u64, u64) {
+        let words = self.words(frame).and_then(|words| words.first_chunk::<2>());
+        let [sequence, ack] = words.map_or([0; 2], |words| words.each_ref().map(DmaWord::load));
+        (u64::from_be(sequence), u64::from_be(ack))
     }
 
     /// Returns the header of a frame as quadwords.

@@ -35,14 +35,11 @@ impl Frames<'_> {
     /// Appends a message without a successor to a queue.
     #[inline]
     pub(crate) fn push_back(&mut self, queue: &mut Queue, message: MessageId) {
-        match queue.tail.replace(message) {
+        match queue.tail {
+            Some(tail) => self.message_mut(tail).next_message = Some(message),
             None => queue.head = Some(message),
-            Some(tail) => {
-                if let Some(tail) = self.table.get_mut(tail.first().index()) {
-                    tail.next_message = Some(message);
-                }
-            }
         }
+        queue.tail = Some(message);
     }
 
     #[inline]

@@ -151,7 +151,6 @@ impl<'s> Rings<'s> {
 
     /// Takes the pending receives up to the first unread message as posted again, with unchanged
     /// entries. Returns their number, or 0 if an entry has changed.
-    #[inline]
     pub(crate) fn repost(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) -> u16 {
         let mut free = 0;
         if ring.is_as_posted && self.depth >= LEAST {
@@ -171,7 +170,6 @@ impl<'s> Rings<'s> {
     }
 
     /// Advances `first_unread` to the oldest unread message.
-    #[inline(never)]
     fn find_unread(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) {
         let is_unread = |frame: FrameId| frames.at(frame).used == Use::Unread;
         while ring.first_unread != ring.taken && !self.at(id, ring.first_unread).is_some_and(is_unread) {

@@ -127,7 +127,7 @@ fn counter(element: &mut Element, counter: Counter) {
     element.text(counter.name, 32).u64(counter.value);
 }
 
-fn connection(element: &mut Element, info: &ConnectionInfo) {
+fn connection(element: &mut Element, info: ConnectionInfo) {
     element.u64(info.next_tx).u64(info.next_rx).address(info.local).address(info.foreign);
     element.text(transport_name(info.transport), 16).u8(info.flags.bits());
     if !element.is_v6 {
@@ -135,12 +135,12 @@ fn connection(element: &mut Element, info: &ConnectionInfo) {
     }
 }
 
-fn message(element: &mut Element, info: &MessageInfo) {
+fn message(element: &mut Element, info: MessageInfo) {
     element.u64(info.sequence).u32(info.len).address(info.local.ip()).address(info.foreign.ip());
     element.be16(info.local.port()).be16(info.foreign.port()).u8(0).u8(info.tos);
 }
 
-fn socket(element: &mut Element, info: &SocketInfo) {
+fn socket(element: &mut Element, info: SocketInfo) {
     let nowhere = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
     let (bound, connected) = (info.bound.unwrap_or(nowhere), info.connected.unwrap_or(nowhere));
     let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -149,7 +149,7 @@ fn socket(element: &mut Element, info: &SocketInfo) {
     element.u32(size(info.receive_buffer)).u64(info.inode);
 }
 
-fn ib_connection(element: &mut Element, info: &IbConnectionInfo) {
+fn ib_connection(element: &mut Element, info: IbConnectionInfo) {
     element.address(info.local).address(info.foreign).raw(&info.local_gid).raw(&info.foreign_gid);
     element.u32(info.max_send_wr).u32(info.max_recv_wr).u32(info.max_send_sge);
     element.u32(info.mr_max).u32(info.mr_size).u8(info.tos).u8(info.sl);
@@ -204,42 +204,37 @@ impl Rds<'_> {
         buffer: &mut [u8],
     ) -> Result<InfoWritten, InfoError> {
         let is_v6 = option >= RDS6_INFO_CONNECTIONS;
+        let size = |v4, v6| if is_v6 { (v6, true) } else { (v4, false) };
         let shown = move |local: IpAddr, foreign: IpAddr| is_v6 || local.is_ipv4() && foreign.is_ipv4();
-        let messages = if is_v6 { (50, true) } else { (26, false) };
+        let is_shown = move |info: &MessageInfo| shown(info.local.ip(), info.foreign.ip());
         match option {
             RDS_INFO_COUNTERS => write(buffer, (40, false), self.protocol().counters.iter(), counter),
             RDS_INFO_CONNECTIONS | RDS6_INFO_CONNECTIONS => {
                 let items = self.connections_info().filter(|info| shown(info.local, info.foreign));
-                write(buffer, if is_v6 { (65, true) } else { (42, false) }, items, |to, info| {
-                    connection(to, &info)
-                })
+                write(buffer, size(42, 65), items, connection)
             }
             RDS_INFO_SEND_MESSAGES | RDS6_INFO_SEND_MESSAGES => {
-                let items = self.send_queue_info().filter(|info| shown(info.local.ip(), info.foreign.ip()));
-                write(buffer, messages, items, |to, info| message(to, &info))
+                write(buffer, size(26, 50), self.send_queue_info().filter(is_shown), message)
             }
             RDS_INFO_RETRANS_MESSAGES | RDS6_INFO_RETRANS_MESSAGES => {
-                let items =
-                    self.retransmit_queue_info().filter(|info| shown(info.local.ip(), info.foreign.ip()));
-                write(buffer, messages, items, |to, info| message(to, &info))
+                write(buffer, size(26, 50), self.retransmit_queue_info().filter(is_shown), message)
             }
             RDS_INFO_RECV_MESSAGES | RDS6_INFO_RECV_MESSAGES => {
-                let items =
-                    self.receive_queue_info().filter(|info| shown(info.local.ip(), info.foreign.ip()));
-                write(buffer, messages, items, |to, info| message(to, &info))
+                write(buffer, size(26, 50), self.receive_queue_info().filter(is_shown), message)
             }
             RDS_INFO_SOCKETS | RDS6_INFO_SOCKETS => {
                 let bound_v4 = |info: &SocketInfo| info.bound.is_some_and(|bound| bound.is_ipv4());
-                let items = self.sockets_info().filter(|info| is_v6 || bound_v4(info));
-                write(buffer, if is_v6 { (52, true) } else { (28, false) }, items, |to, info| {
-                    socket(to, &info)
-                })
+                write(
+                    buffer,
+                    size(28, 52),
+                    self.sockets_info().filter(|info| is_v6 || bound_v4(info)),
+                    socket,
+                )
             }
             RDS_INFO_IB_CONNECTIONS | RDS6_INFO_IB_CONNECTIONS => {
-                let items = self.ib_connections_info(adapter).filter(|info| shown(info.local, info.foreign));
-                write(buffer, if is_v6 { (92, true) } else { (68, false) }, items, |to, info| {
-                    ib_connection(to, &info)
-                })
+                let items = self.ib_connections_info(adapter);
+                let items = items.filter(|info| shown(info.local, info.foreign));
+                write(buffer, size(68, 92), items, ib_connection)
             }
             _ => Err(InfoError::Unknown),
         }
@@ -275,14 +270,14 @@ mod tests {
             downs: 1,
             last_down: Some(DownReason::Broken),
         };
-        let bytes = made(false, |to| connection(to, &info));
+        let bytes = made(false, |to| connection(to, info));
         let mut expected = Vec::new();
         expected.extend(0x0102_0304_0506_0708_u64.to_ne_bytes());
         expected.extend(9u64.to_ne_bytes());
         expected.extend([10, 9, 0, 1, 10, 9, 0, 2]);
         expected.extend(*b"infiniband\0\0\0\0\0\0\x04\x2a");
         assert_eq!((bytes.len(), bytes), (42, expected));
-        let bytes = made(true, |to| connection(to, &info));
+        let bytes = made(true, |to| connection(to, info));
         assert_eq!((bytes.len(), &bytes[26..32], bytes[64]), (65, &[0xff, 0xff, 10, 9, 0, 1][..], 4));
 
         let info = MessageInfo {
@@ -292,12 +287,12 @@ mod tests {
             foreign: SocketAddr::new(FOREIGN, 0x5678),
             tos: 3,
         };
-        let bytes = made(false, |to| message(to, &info));
+        let bytes = made(false, |to| message(to, info));
         assert_eq!(
             (bytes.len(), &bytes[12..]),
             (26, &[10, 9, 0, 1, 10, 9, 0, 2, 0x12, 0x34, 0x56, 0x78, 0, 3][..])
         );
-        assert_eq!(made(true, |to| message(to, &info)).len(), 50);
+        assert_eq!(made(true, |to| message(to, info)).len(), 50);
 
         let info = SocketInfo {
             send_buffer: 1,
@@ -309,10 +304,10 @@ mod tests {
             unacknowledged: 0,
             unread: 0,
         };
-        let bytes = made(false, |to| socket(to, &info));
+        let bytes = made(false, |to| socket(to, info));
         assert_eq!((bytes.len(), &bytes[4..16]), (28, &[10, 9, 0, 1, 0, 0, 0, 0, 0x12, 0x34, 0, 0][..]));
         assert_eq!((&bytes[16..20], &bytes[20..]), (&[0xff; 4][..], &7u64.to_ne_bytes()[..]));
-        assert_eq!(made(true, |to| socket(to, &info)).len(), 52);
+        assert_eq!(made(true, |to| socket(to, info)).len(), 52);
 
         let info = IbConnectionInfo {
             local: LOCAL,
@@ -328,9 +323,9 @@ mod tests {
             sl: 6,
             cache_allocs: 8,
         };
-        let bytes = made(false, |to| ib_connection(to, &info));
+        let bytes = made(false, |to| ib_connection(to, info));
         assert_eq!((bytes.len(), bytes[40], bytes[60], bytes[61], bytes[64]), (68, 1, 0x16, 6, 8));
-        let bytes = made(true, |to| ib_connection(to, &info));
+        let bytes = made(true, |to| ib_connection(to, info));
         assert_eq!((bytes.len(), bytes[64], bytes[84], bytes[85], bytes[88]), (92, 1, 0x16, 6, 8));
 
         let bytes = made(false, |to| counter(to, Counter { name: "conn_reset", value: 3 }));

@@ -11,21 +11,22 @@ use crate::io::Rds;
 
 /// Kind of table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum TableKind {
     /// Counters that are not zero (`rds-info -c`).
-    Counters,
+    Counters = b'c',
     /// Connections with their last reason to go down (`-n`).
-    Connections,
+    Connections = b'n',
     /// Messages that wait to be sent (`-s`).
-    SendQueue,
+    SendQueue = b's',
     /// Messages sent and not acknowledged (`-t`).
-    RetransmitQueue,
+    RetransmitQueue = b't',
     /// Messages that wait to be read (`-r`).
-    ReceiveQueue,
+    ReceiveQueue = b'r',
     /// Sockets (`-k`).
-    Sockets,
+    Sockets = b'k',
     /// InfiniBand connections (`-I`).
-    IbConnections,
+    IbConnections = b'I',
 }
 
 impl TableKind {
@@ -43,15 +44,7 @@ impl TableKind {
     /// Returns the letter of `rds-info`'s option.
     #[must_use]
     pub const fn option(self) -> char {
-        match self {
-            Self::Counters => 'c',
-            Self::Sockets => 'k',
-            Self::Connections => 'n',
-            Self::ReceiveQueue => 'r',
-            Self::SendQueue => 's',
-            Self::RetransmitQueue => 't',
-            Self::IbConnections => 'I',
-        }
+        self as u8 as char
     }
 
     /// Parses options such as `-cn -k` into kinds, in the order of `rds-info`. Returns all kinds

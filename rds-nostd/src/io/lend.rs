@@ -5,6 +5,7 @@ use dat_nostd::{Adapter, DmaSlice, MemPriv, Platform};
 use crate::error::RdsError;
 use crate::frames::Lent;
 use crate::ids::{ConnectionId, SocketHandle};
+use crate::io::rdma::Request;
 use crate::io::{Node, Rds};
 use crate::message::FramesHandle;
 use crate::rdma::{GATHER, Kind, Lend, MAX_IOVS, RdmaCookie};
@@ -52,9 +53,10 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     ) -> Result<Lent, RdsError> {
         // A loan is an operation without remote memory: it holds the registration and reports the
         // end.
-        let (nowhere, how) = ((RdmaCookie(0), 0), (lend.flags, lend.user_token));
-        let local = (lend.payload, MemPriv::LOCAL_READ);
-        let operation = self.create_operation(by, Kind::Transfer, nowhere, local, how)?;
+        let &Lend { payload: local, flags, user_token } = lend;
+        let (kind, cookie, rights) = (Kind::Transfer, RdmaCookie(0), MemPriv::LOCAL_READ);
+        let request = Request { kind, cookie, remote_offset: 0, local, rights, flags, user_token };
+        let operation = self.create_operation(by, &request)?;
         let iov = self.protocol.operations.first_iov(operation).ok_or(RdsError::NoMemory)?;
         let (address, lmr_context) = match lend.payload {
             [_] => (iov.address, iov.lmr_context),

@@ -2,7 +2,7 @@
 
 use dat_nostd::{Adapter, DtoStatus, EpHandle, Event, EventData, Instant, Platform, ReceiveDto, Wake};
 
-use crate::connection::{Broken, CookieKind};
+use crate::connection::CookieKind;
 use crate::ids::ConnectionId;
 use crate::io::{Node, Rds};
 use crate::protocol::{BURST, Due};
@@ -183,7 +183,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             self.take_arrivals(now);
             for id in self.protocol.connections.ids() {
                 let connection = self.protocol.connection(id);
-                let Some(flushed) = connection.reconnect.broken_by.map(Broken::reason) else { continue };
+                let Some(flushed) = connection.reconnect.broken_by.get() else { continue };
                 let ep = EpHandle::from_bits(connection.objects.ep);
                 let reason = if flushed.is_flush() {
                     // The event with the cause may not have arrived yet.

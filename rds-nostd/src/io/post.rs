@@ -144,7 +144,12 @@ impl<P: Platform> Outlet for Wire<'_, '_, P> {
     fn post(&mut self, objects: &Objects, segment: &Segment) -> bool {
         let ep = EpHandle::from_bits(objects.ep);
         let iov = [LmrTriplet::new(objects.lmr_context, segment.address, segment.len.into())];
-        self.0.ep_post_send(ep, &iov, segment.cookie, segment.flags()).is_ok()
+        // Constant flags in each branch, for the compiler.
+        let flags = |signal| Segment { signal, ..*segment }.flags();
+        match segment.signal {
+            false => self.0.ep_post_send(ep, &iov, segment.cookie, flags(false)).is_ok(),
+            true => self.0.ep_post_send(ep, &iov, segment.cookie, flags(true)).is_ok(),
+        }
     }
 }
 

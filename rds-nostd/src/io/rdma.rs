@@ -153,34 +153,34 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             return Ok(None);
         }
         let (mut cookie, mut operation, mut extension) = (None, None, None);
-        if let (Some(args), Some(_)) = (&control.rdma, &control.atomic)
-            && !self.protocol.operations.could_hold(2, args.local.len() + 1)
-        {
+        let requests = self.requests(from, control)?;
+        let iovs = requests.iter().flatten().map(|request| request.local.len()).sum();
+        let count = requests.iter().flatten().count();
+        if count > 0 && !self.protocol.operations.could_hold(count, iovs) {
             return Err(RdsError::NoMemory);
         }
-        if let Some(args) = &control.rdma {
-            operation = Some(self.create_transfer((from, connection), args)?);
-            extension = Some(Extension::Rdma { rkey: args.cookie.rkey() });
-        }
-        if let Some(args) = &control.atomic {
-            match (self.create_atomic((from, connection), args), operation) {
-                (Ok(atomic), None) => operation = Some(atomic),
-                (Ok(atomic), Some(first)) => {
+        for request in requests.iter().flatten() {
+            match (self.create_operation((from, connection), request), operation) {
+                (Ok(created), None) => operation = Some(created),
+                (Ok(created), Some(first)) => {
                     if let Some(first) = self.protocol.operations.get_mut(first) {
-                        first.next = Some(atomic);
+                        first.next = Some(created);
                     }
                 }
                 (Err(error), first) => {
+                    if error == RdsError::NoBufferSpace {
+                        self.protocol.wait_for(from, Wants::Operations(count as u16, iovs as u32));
+                    }
                     if let Some(first) = first {
-                        if error == RdsError::NoBufferSpace {
-                            let iovs = control.rdma.map_or(0, |args| args.local.len());
-                            self.protocol.wait_for(from, Wants::Operations(2, iovs as u32 + 1));
-                        }
                         self.abandon(first);
                     }
                     return Err(error);
                 }
             }
+        }
+        requests.iter().flatten().for_each(|request| self.count(request));
+        if let Some(args) = &control.rdma {
+            extension = Some(Extension::Rdma { rkey: args.cookie.rkey() });
         }
         if operation.is_none() {
             let offered = match control.map {
@@ -210,70 +210,32 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         Ok(cookie)
     }
 
-    /// Returns the bytes of a transfer, after a check of its arguments.
+    /// Returns the operations of a message in their order, after a check of their arguments.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]: see [`sendmsg`](Self::sendmsg).
-    pub(crate) fn check_transfer(&self, owner: SocketHandle, args: &RdmaArgs<'_>) -> Result<usize, RdsError> {
-        let total: usize = args.local.iter().map(|iov| iov.len()).sum();
-        let fits = match self.protocol.sockets.open(owner)?.profile {
-            Profile::Linux => total as u64 <= args.remote_bytes,
-            Profile::Solaris => total as u64 == args.remote_bytes,
-        };
-        if args.local.is_empty() || args.local.iter().any(|iov| iov.is_empty()) || !fits {
-            return Err(RdsError::InvalidArgument);
-        }
-        if args.local.len() > MAX_IOVS || total > MAX_RDMA_LEN {
-            return Err(RdsError::MessageSize);
-        }
-        Ok(total)
+    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NotSupported`]: see
+    /// [`sendmsg`](Rds::sendmsg).
+    pub(crate) fn requests<'c>(
+        &self,
+        owner: SocketHandle,
+        control: &'c Control<'_>,
+    ) -> Result<[Option<Request<'c>>; 2], RdsError> {
+        let profile = self.protocol.sockets.open(owner)?.profile;
+        let transfer = control.rdma.as_ref().map(|args| Request::of_transfer(args, profile)).transpose()?;
+        let atomic = control.atomic.as_ref().map(Request::of_atomic).transpose()?;
+        Ok([transfer, atomic])
     }
 
-    /// Registers the local memory of an RDMA operation and creates its entry.
-    ///
-    /// # Errors
-    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoBufferSpace`],
-    /// [`RdsError::Exhausted`], [`RdsError::NoMemory`], [`RdsError::Dat`]: see
-    /// [`sendmsg`](Self::sendmsg).
-    fn create_transfer(
-        &mut self,
-        by: (SocketHandle, ConnectionId),
-        args: &RdmaArgs<'_>,
-    ) -> Result<OperationId, RdsError> {
-        let total = self.check_transfer(by.0, args)?;
-        let remote = (args.cookie, args.remote_offset);
-        let how = (args.flags, args.user_token);
-        // Memory that is only read may be read-only.
-        let writes_peer = args.flags.contains(RdmaFlags::READWRITE);
-        let rights = if writes_peer { MemPriv::LOCAL_READ } else { LOCAL };
-        let local = (args.local, rights);
-        let created = self.create_operation(by, Kind::Transfer, remote, local, how)?;
-        self.protocol.counters.send_rdma += 1;
-        self.protocol.counters.send_rdma_bytes += total as u64;
-        Ok(created)
-    }
-
-    /// Creates an atomic operation.
-    ///
-    /// # Errors
-    /// As for [`create_transfer`](Self::create_transfer).
-    fn create_atomic(
-        &mut self,
-        by: (SocketHandle, ConnectionId),
-        args: &AtomicArgs,
-    ) -> Result<OperationId, RdsError> {
-        let kind = check_atomic(args)?;
-        let remote = (args.cookie, args.remote_offset);
-        let how = (args.flags, args.user_token);
-        let created = self.create_operation(by, kind, remote, (&[args.local], LOCAL), how)?;
-        self.count_atomic(kind);
-        Ok(created)
-    }
-
-    pub(crate) const fn count_atomic(&mut self, kind: Kind) {
-        match kind {
-            Kind::CompareSwap { .. } => self.protocol.counters.atomic_cswp += 1,
-            _ => self.protocol.counters.atomic_fadd += 1,
+    /// Counts an accepted operation.
+    pub(crate) fn count(&mut self, request: &Request<'_>) {
+        let counters = &mut self.protocol.counters;
+        match request.kind {
+            Kind::Transfer => {
+                counters.send_rdma += 1;
+                counters.send_rdma_bytes += request.len() as u64;
+            }
+            Kind::CompareSwap { .. } => counters.atomic_cswp += 1,
+            Kind::FetchAdd { .. } => counters.atomic_fadd += 1,
         }
     }
 
@@ -301,33 +263,25 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         }
     }
 
+    /// Registers the local memory of an operation and creates its entry.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`], [`RdsError::NoBufferSpace`], [`RdsError::Exhausted`],
+    /// [`RdsError::NoMemory`], [`RdsError::Dat`]: see [`sendmsg`](Rds::sendmsg).
     pub(crate) fn create_operation(
         &mut self,
         (owner, connection): (SocketHandle, ConnectionId),
-        kind: Kind,
-        (cookie, remote_offset): (RdmaCookie, u64),
-        (local, rights): (&[DmaSlice<'_>], MemPriv),
-        (flags, user_token): (RdmaFlags, u64),
+        request: &Request<'_>,
     ) -> Result<OperationId, RdsError> {
-        let remote_address =
-            u64::from(cookie.offset()).checked_add(remote_offset).ok_or(RdsError::InvalidArgument)?;
+        let &Request { kind, cookie, local, rights, flags, user_token, .. } = request;
+        let remote_address = request.remote_address().ok_or(RdsError::InvalidArgument)?;
         let notify_failure = self.protocol.sockets.open(owner)?.receive_errors;
         let id = self.entry_for_operation(owner, 1, local.len())?;
         let zone = self.zone_of(connection)?;
-        self.protocol.operations.insert(
-            id,
-            Operation {
-                used: true,
-                kind,
-                owner,
-                notify_failure,
-                flags,
-                user_token,
-                rkey: cookie.rkey(),
-                remote_address,
-                ..Operation::EMPTY
-            },
-        );
+        let (rkey, used) = (cookie.rkey(), true);
+        let operation =
+            Operation { used, kind, owner, notify_failure, flags, user_token, rkey, ..Operation::EMPTY };
+        self.protocol.operations.insert(id, Operation { remote_address, ..operation });
         for memory in local {
             if let Err(error) = self.add_iov(id, (*memory, rights), zone) {
                 self.abandon(id);
@@ -406,22 +360,61 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     }
 }
 
-/// Checks the arguments of an atomic operation, and returns its kind.
-///
-/// # Errors
-/// [`RdsError::InvalidArgument`]: not 8 bytes, or not aligned to 8. [`RdsError::NotSupported`]:
-/// masks.
-pub(crate) fn check_atomic(args: &AtomicArgs<'_>) -> Result<Kind, RdsError> {
-    let address = u64::from(args.cookie.offset()).wrapping_add(args.remote_offset);
-    if args.local.len() != 8 || !args.local.va().is_multiple_of(8) || !address.is_multiple_of(8) {
-        return Err(RdsError::InvalidArgument);
-    }
-    Ok(match args.op.plain()? {
-        AtomicOp::CompareSwap { compare, swap } | AtomicOp::MaskedCompareSwap { compare, swap, .. } => {
-            Kind::CompareSwap { compare, swap }
+/// An operation of a message, after a check of its arguments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'c> {
+    pub(crate) kind: Kind,
+    pub(crate) cookie: RdmaCookie,
+    pub(crate) remote_offset: u64,
+    pub(crate) local: &'c [DmaSlice<'c>],
+    /// Rights of the HCA on the local memory.
+    pub(crate) rights: MemPriv,
+    pub(crate) flags: RdmaFlags,
+    pub(crate) user_token: u64,
+}
+
+impl<'c> Request<'c> {
+    fn of_transfer(args: &'c RdmaArgs<'_>, profile: Profile) -> Result<Self, RdsError> {
+        let &RdmaArgs { cookie, remote_offset, remote_bytes, local, flags, user_token } = args;
+        // Memory that is only read may be read-only.
+        let rights = if flags.contains(RdmaFlags::READWRITE) { MemPriv::LOCAL_READ } else { LOCAL };
+        let request = Self { kind: Kind::Transfer, cookie, remote_offset, local, rights, flags, user_token };
+        let total = request.len() as u64;
+        let fits = total == remote_bytes || total < remote_bytes && profile == Profile::Linux;
+        if local.is_empty() || local.iter().any(|iov| iov.is_empty()) || !fits {
+            return Err(RdsError::InvalidArgument);
         }
-        AtomicOp::FetchAdd { add } | AtomicOp::MaskedFetchAdd { add, .. } => Kind::FetchAdd { add },
-    })
+        if local.len() > MAX_IOVS || total > MAX_RDMA_LEN as u64 {
+            return Err(RdsError::MessageSize);
+        }
+        Ok(request)
+    }
+
+    fn of_atomic(args: &'c AtomicArgs<'_>) -> Result<Self, RdsError> {
+        let &AtomicArgs { cookie, remote_offset, flags, user_token, .. } = args;
+        let address = u64::from(cookie.offset()).wrapping_add(remote_offset);
+        if args.local.len() != 8 || !args.local.va().is_multiple_of(8) || !address.is_multiple_of(8) {
+            return Err(RdsError::InvalidArgument);
+        }
+        let kind = match args.op.plain()? {
+            AtomicOp::CompareSwap { compare, swap } | AtomicOp::MaskedCompareSwap { compare, swap, .. } => {
+                Kind::CompareSwap { compare, swap }
+            }
+            AtomicOp::FetchAdd { add } | AtomicOp::MaskedFetchAdd { add, .. } => Kind::FetchAdd { add },
+        };
+        let local = core::slice::from_ref(&args.local);
+        Ok(Self { kind, cookie, remote_offset, local, rights: LOCAL, flags, user_token })
+    }
+
+    /// Returns the bytes of the local memory.
+    pub(crate) fn len(&self) -> usize {
+        self.local.iter().map(|iov| iov.len()).sum()
+    }
+
+    /// Returns the first byte in the peer's memory.
+    pub(crate) fn remote_address(&self) -> Option<u64> {
+        u64::from(self.cookie.offset()).checked_add(self.remote_offset)
+    }
 }
 
 /// Removes an operation's SGEs and frees their registrations.

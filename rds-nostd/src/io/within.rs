@@ -15,8 +15,8 @@ use crate::error::RdsError;
 use crate::ids::SocketHandle;
 use crate::io::Node;
 use crate::io::offers::OfferTo;
-use crate::io::rdma::check_atomic;
-use crate::rdma::{AtomicArgs, Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus};
+use crate::io::rdma::Request;
+use crate::rdma::{Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus};
 use crate::wire::{Extension, Header};
 
 /// Cookie and extensions of a delivered message.
@@ -101,43 +101,22 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         control: &Control<'_>,
     ) -> Result<Option<RdmaFlags>, RdsError> {
         let promise = self.protocol.config.rdma_within.ok_or(RdsError::NotSupported)?;
-        let transfer = match &control.rdma {
-            Some(args) => Some((args, self.check_transfer(from, args)?)),
-            None => None,
-        };
-        let atomic = match &control.atomic {
-            Some(args) => Some((args, check_atomic(args)?)),
-            None => None,
-        };
-        let beyond = |cookie: RdmaCookie, offset| u64::from(cookie.offset()).checked_add(offset).is_none();
-        if transfer.is_some_and(|(args, _)| beyond(args.cookie, args.remote_offset))
-            || atomic.is_some_and(|(args, _)| beyond(args.cookie, args.remote_offset))
-        {
+        let requests = self.requests(from, control)?;
+        if requests.iter().flatten().any(|request| request.remote_address().is_none()) {
             return Err(RdsError::InvalidArgument);
         }
-        let wanted = u16::from(transfer.is_some()) + u16::from(atomic.is_some());
-        self.entry_for_operation(from, wanted, 0)?;
+        self.entry_for_operation(from, requests.iter().flatten().count() as u16, 0)?;
         let (mut common, mut all_done) = (RdmaFlags::all(), true);
-        if let Some((args, total)) = transfer {
-            let status = match self.copy_within(promise, args, total) {
-                Some(()) => RdmaStatus::Success,
-                None => RdmaStatus::RemoteError,
-            };
-            self.protocol.counters.send_rdma += 1;
-            self.protocol.counters.send_rdma_bytes += total as u64;
-            self.ended_within(from, (args.flags, args.user_token), status)?;
-            (common, all_done) = (common & args.flags, status == RdmaStatus::Success);
-        }
-        if let Some((args, kind)) = atomic {
+        for request in requests.iter().flatten() {
             let status = match all_done {
                 // A connection executes nothing after a failed operation.
                 false => RdmaStatus::Dropped,
-                true if self.change_within(promise, args, kind).is_some() => RdmaStatus::Success,
+                true if self.execute_within(promise, request).is_some() => RdmaStatus::Success,
                 true => RdmaStatus::RemoteError,
             };
-            self.count_atomic(kind);
-            self.ended_within(from, (args.flags, args.user_token), status)?;
-            (common, all_done) = (common & args.flags, all_done && status == RdmaStatus::Success);
+            self.count(request);
+            self.ended_within(from, (request.flags, request.user_token), status)?;
+            (common, all_done) = (common & request.flags, status == RdmaStatus::Success);
         }
         Ok(all_done.then_some(common))
     }
@@ -162,16 +141,10 @@ impl<P: Platform> Node<'_, '_, '_, P> {
 
     /// Returns the offered memory of this node, if the cookie grants its sockets this access to the
     /// complete range.
-    fn reach_within(
-        &self,
-        cookie: RdmaCookie,
-        offset: u64,
-        len: u64,
-        needed: MemPriv,
-    ) -> Option<(LmrHandle, u64)> {
-        let protocol = &self.protocol;
-        let region = protocol.regions.of_key(cookie.rkey(), protocol.local)?;
-        let address = u64::from(cookie.offset()).checked_add(offset)?;
+    fn reach_within(&self, request: &Request<'_>, needed: MemPriv) -> Option<(LmrHandle, u64)> {
+        let protocol = &*self.protocol;
+        let region = protocol.regions.of_key(request.cookie.rkey(), protocol.local)?;
+        let (address, len) = (request.remote_address()?, request.len() as u64);
         let (lmr, granted) = match region.window {
             None => (LmrHandle::from_bits(region.lmr_bits), None),
             Some(id) => {
@@ -191,33 +164,32 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         (inside && granted.unwrap_or(parameters.mem_priv).contains(needed)).then_some((lmr, address))
     }
 
-    /// Executes a read or a write. Returns `None` without effect if access is denied.
-    fn copy_within(&self, promise: SoleAccess, args: &RdmaArgs<'_>, total: usize) -> Option<()> {
-        let writes = args.flags.contains(RdmaFlags::READWRITE);
-        let needed = if writes { MemPriv::REMOTE_WRITE } else { MemPriv::REMOTE_READ };
-        let (lmr, mut address) = self.reach_within(args.cookie, args.remote_offset, total as u64, needed)?;
-        for &iov in args.local {
-            let done = if writes {
-                self.adapter.lmr_write(promise, lmr, address, iov)
-            } else {
-                self.adapter.lmr_read(promise, lmr, address, iov)
+    /// Executes an operation. Returns `None` without effect if access is denied.
+    fn execute_within(&self, promise: SoleAccess, request: &Request<'_>) -> Option<()> {
+        let writes = request.flags.contains(RdmaFlags::READWRITE);
+        let needed = match request.kind {
+            Kind::Transfer if writes => MemPriv::REMOTE_WRITE,
+            Kind::Transfer => MemPriv::REMOTE_READ,
+            _ => MemPriv::REMOTE_ATOMIC,
+        };
+        let (lmr, mut address) = self.reach_within(request, needed)?;
+        for &iov in request.local {
+            // As on the wire, an atomic operation writes the previous value last, so it remains if
+            // both are the same bytes.
+            let done = match request.kind {
+                Kind::Transfer if writes => self.adapter.lmr_write(promise, lmr, address, iov),
+                Kind::Transfer => self.adapter.lmr_read(promise, lmr, address, iov),
+                Kind::CompareSwap { compare, swap } => {
+                    let change = |before| if before == compare { swap } else { before };
+                    self.adapter.lmr_change(promise, lmr, address, iov, change)
+                }
+                Kind::FetchAdd { add } => {
+                    self.adapter.lmr_change(promise, lmr, address, iov, |before| before.wrapping_add(add))
+                }
             };
             done.ok()?;
             address += iov.len() as u64;
         }
         Some(())
-    }
-
-    /// Executes an atomic operation. Returns `None` without effect if access is denied.
-    fn change_within(&self, promise: SoleAccess, args: &AtomicArgs<'_>, kind: Kind) -> Option<()> {
-        let (lmr, address) = self.reach_within(args.cookie, args.remote_offset, 8, MemPriv::REMOTE_ATOMIC)?;
-        // As on the wire, the previous value is written last, so it remains if both are the same
-        // bytes.
-        let changed = self.adapter.lmr_change(promise, lmr, address, args.local, |before| match kind {
-            Kind::CompareSwap { compare, swap } if before == compare => swap,
-            Kind::FetchAdd { add } => before.wrapping_add(add),
-            Kind::CompareSwap { .. } | Kind::Transfer => before,
-        });
-        changed.ok()
     }
 }

@@ -7,7 +7,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::connection::{Broken, Connection, Objects, Remembered, STANDS, State};
+use crate::connection::{Connection, Objects, Remembered, STANDS, State};
 use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -180,7 +180,7 @@ impl Protocol<'_> {
             }
             // The peer has restarted, without state of the old connection.
             State::Accepting | State::Up | State::Failed => {
-                let failed = reconnect.broken_by.map(Broken::reason);
+                let failed = reconnect.broken_by.get();
                 Admission::Accept(id, Some(failed.unwrap_or(DownReason::Replaced)))
             }
         }

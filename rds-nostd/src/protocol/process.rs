@@ -44,7 +44,7 @@ impl Protocol<'_> {
         // The receives of an earlier endpoint were freed.
         let Some(mut frame) = rx.frame_of(receive.user_cookie) else { return 0 };
         reconnect.busy_at = now;
-        let (mut count, mut ack) = (0, 0);
+        let (mut count, mut newest) = (0, frame);
         // A message that begins ends its run.
         let end = if rx.partial.is_some() {
             End::Other
@@ -54,8 +54,7 @@ impl Protocol<'_> {
                 let Some(header) = frames.parse_plain(frame, receive.length) else { break End::Other };
                 let Some((slot, socket)) = sockets.of_peers(header.dport) else { break End::Other };
                 frames.keep_in_slot(&mut socket.received, (frame, &header), slot);
-                rx.accepted(header.sequence);
-                (count, ack) = (count + 1, header.ack);
+                (count, newest) = (count + 1, frame);
                 let is_full = socket.receives((header.len as usize, 1), limits.congested_frames);
                 if !header.flags.is_empty() {
                     rx.ack_wanted = true;
@@ -72,6 +71,9 @@ impl Protocol<'_> {
         let mut again = 0;
         if count > 0 {
             rx.ring.keep(count);
+            // Read again, because the loop lacks registers for them.
+            let (sequence, ack) = frames.numbers(newest);
+            rx.accepted(sequence);
             counters.recv_queued += u64::from(count);
             let mut is_due = false;
             if rx.ring.is_due() {

@@ -161,7 +161,7 @@ impl Protocol<'_> {
             if !descriptor.is(Marks::SETTLED) {
                 sockets.sent(descriptor.owner(), descriptor.len as usize);
             }
-            if !descriptor.marks.is_empty() {
+            if descriptor.marks.intersects(Marks::PONG | Marks::LENT) {
                 *pongs -= u8::from(descriptor.is(Marks::PONG));
                 end_of_loan(operations, descriptor, RdmaStatus::Success);
             }

@@ -8,7 +8,7 @@ use std::vec::Vec;
 use dat_nostd::{Instant, ReceiveDto, Wake};
 
 use crate::config::RdsConfig;
-use crate::connection::{Broken, Connection, Map, Objects, Remembered};
+use crate::connection::{Connection, Map, Objects, Remembered};
 use crate::error::RdsError;
 use crate::frames::Frame;
 use crate::generation::Generation;
@@ -129,7 +129,7 @@ impl Bench {
     ) -> Option<Option<DownReason>> {
         let arrival = self.arrival(id, header, payload)?;
         self.protocol.arrived(arrival, core::iter::empty(), self.now);
-        Some(self.protocol.connection(id).reconnect.broken_by.map(Broken::reason))
+        Some(self.protocol.connection(id).reconnect.broken_by.get())
     }
 
     /// Returns the completion for a frame, if a receive is posted.

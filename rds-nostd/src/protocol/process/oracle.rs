@@ -8,7 +8,6 @@ use dat_nostd::ReceiveDto;
 use reference::cases::{self, Random};
 use reference::rds::{self, Fate, Fault, Meaning, Receiver};
 
-use crate::connection::Broken;
 use crate::ids::{ConnectionId, SocketHandle};
 use crate::protocol::testing::{Bench, CONFIG, ip};
 use crate::reason::DownReason;
@@ -93,7 +92,7 @@ impl Library {
         let begun = connection.rx.partial.map(|message| {
             bench.protocol.frames.message(message).frames + u16::from(connection.rx.discarded)
         });
-        let broken = connection.reconnect.broken_by.map(Broken::reason);
+        let broken = connection.reconnect.broken_by.get();
         let outcome = Outcome {
             broken,
             acknowledgements: after.ack_received - before.ack_received,

@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use crate::connection::{Broken, Cookie, CookieKind};
+use crate::connection::{Cookie, CookieKind};
 use crate::protocol::testing::{Bench, CONFIG, ip};
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header};
 use dat_nostd::ReceiveDto;
@@ -71,7 +71,7 @@ proptest! {
                 bench.protocol.frames.all(unread).map(|unread| bench.protocol.frames.number(unread.place)).collect();
             let connection = bench.protocol.connection(id);
             let rx = &connection.rx;
-            let broken = connection.reconnect.broken_by.map(Broken::reason);
+            let broken = connection.reconnect.broken_by.get();
             let numbers = (rx.next_sequence, rx.ack_value, rx.ack_wanted, rx.is_unsaid, rx.used);
             (unread, numbers, broken, format!("{:?}", bench.protocol.counters))
         });

@@ -301,8 +301,7 @@ fn frames_shorter_than_a_header_break_the_connection() {
             let mut arrival = bench.arrival(id, &header, 0).expect("a receive");
             arrival.length = length;
             bench.protocol.arrived(arrival, core::iter::empty(), bench.now);
-            let broken = bench.protocol.connection(id).reconnect.broken_by;
-            let reason = broken.map(crate::connection::Broken::reason);
+            let reason = bench.protocol.connection(id).reconnect.broken_by.get();
             assert_eq!(reason, Some(DownReason::FrameLength), "{length} bytes, len {len:#x}");
             assert!(bench.read(socket).is_none(), "{length} bytes, len {len:#x}");
         }
