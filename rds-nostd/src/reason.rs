@@ -98,19 +98,6 @@ impl DownReason {
     /// Number of reasons.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Returns whether the reason is a protocol violation of the peer.
-    #[must_use]
-    pub const fn is_violation(self) -> bool {
-        matches!(
-            self,
-            Self::FrameLength
-                | Self::MessageLength
-                | Self::FragmentLength
-                | Self::FragmentMismatch
-                | Self::AcknowledgementPayload
-        )
-    }
-
     /// Returns whether the reason is only a flush of requests or receives, without a cause.
     pub(crate) const fn is_flush(self) -> bool {
         matches!(self, Self::ReceiveFailed | Self::Broken)

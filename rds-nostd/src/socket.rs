@@ -150,11 +150,6 @@ impl Socket {
         self.receive_bytes > self.receive_buffer || self.receive_frames > most_frames
     }
 
-    /// Returns whether the send buffer has space. A buffer of 0 still admits empty messages.
-    pub(crate) const fn may_send(&self) -> bool {
-        self.send_bytes < self.send_buffer || self.send_bytes == 0
-    }
-
     /// Uncounts a message that was read. Saturates, because a device may overwrite the length that
     /// was counted.
     #[inline]

@@ -91,11 +91,13 @@ impl RdsRdmaArgs {
         Self { user_token: token(bytes, Self::TOKEN_AT, abi), ..Self::get(bytes, 0) }
     }
 
-    pub(super) fn write(&self, bytes: &mut [u8], abi: &Abi) {
+    /// Returns the bytes written.
+    pub(super) fn write(&self, bytes: &mut [u8], abi: &Abi) -> usize {
         self.put(bytes, 0);
         // Clears the upper half where it is padding.
         0u64.put(bytes, Self::TOKEN_AT);
         put_token(bytes, Self::TOKEN_AT, self.user_token, abi);
+        Self::LEN
     }
 
     /// Returns the operation on the memory that the array describes.
@@ -150,7 +152,7 @@ impl RdsAtomicArgs {
 
     /// Decodes a control message of this type, one of the four.
     pub(super) fn at(bytes: &[u8], kind: i32, abi: &Abi) -> Self {
-        let [first, second, third, fourth] = [24, 32, 40, 48].map(|at| get::<u64>(bytes, at));
+        let [first, second, third, fourth] = get::<[u64; 4]>(bytes, 24);
         let op = match kind {
             Self::FADD => AtomicOp::FetchAdd { add: first },
             Self::CSWP => AtomicOp::CompareSwap { compare: first, swap: second },
@@ -172,7 +174,8 @@ impl RdsAtomicArgs {
         }
     }
 
-    pub(super) fn write(&self, bytes: &mut [u8], abi: &Abi) {
+    /// Returns the bytes written.
+    pub(super) fn write(&self, bytes: &mut [u8], abi: &Abi) -> usize {
         let operands = match self.op {
             AtomicOp::FetchAdd { add } => [add, 0, 0, 0],
             AtomicOp::CompareSwap { compare, swap } => [compare, swap, 0, 0],
@@ -181,13 +184,11 @@ impl RdsAtomicArgs {
                 [compare, swap, compare_mask, swap_mask]
             }
         };
-        let [first, second, third, fourth] = operands;
-        let words = [self.cookie.0, self.local_addr, self.remote_addr, first, second, third, fourth];
-        for (word, at) in words.into_iter().zip((0..).step_by(8)) {
-            word.put(bytes, at);
-        }
+        [self.cookie.0, self.local_addr, self.remote_addr].put(bytes, 0);
+        operands.put(bytes, 24);
         self.flags.put(bytes, 56);
         put_token(bytes, 64, self.user_token, abi);
+        Self::LEN
     }
 
     /// Returns the operation with the 8 bytes at `local_addr`.
@@ -277,24 +278,26 @@ impl RxTrace {
 
     pub(super) fn at(bytes: &[u8]) -> Result<Self, CmsgError> {
         let option = RxTraceOption::decode(&<[u8; RxTraceOption::LEN]>::get(bytes, 0))?;
-        Ok(Self { option, nanoseconds: [8, 16, 24].map(|at| get::<u64>(bytes, at)) })
+        Ok(Self { option, nanoseconds: get(bytes, 8) })
     }
 
-    pub(super) fn put(&self, bytes: &mut [u8]) {
+    /// Returns the bytes written.
+    pub(super) fn put(&self, bytes: &mut [u8]) -> usize {
         self.option.encode().put(bytes, 0);
-        for (nanoseconds, at) in self.nanoseconds.into_iter().zip([8, 16, 24]) {
-            nanoseconds.put(bytes, at);
-        }
+        self.nanoseconds.put(bytes, 8);
+        Self::LEN
     }
 }
 
-/// `struct rds_zcopy_cookies`, 36 bytes: completed zero-copy sends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ZcopyCookies {
-    /// Number of valid cookies.
-    pub num: u32,
-    /// Cookies of `RDS_CMSG_ZCOPY_COOKIE`.
-    pub cookies: [u32; Self::MOST],
+structures! {
+    /// `struct rds_zcopy_cookies`, 36 bytes: completed zero-copy sends.
+    #[derive(Default)]
+    pub struct ZcopyCookies {
+        /// Number of valid cookies.
+        pub num: u32 = 0,
+        /// Cookies of `RDS_CMSG_ZCOPY_COOKIE`.
+        pub cookies: [u32; ZcopyCookies::MOST] = 4,
+    }
 }
 
 impl ZcopyCookies {
@@ -302,18 +305,6 @@ impl ZcopyCookies {
     pub const LEN: usize = 4 + 4 * Self::MOST;
     /// `RDS_MAX_ZCOOKIES`.
     pub const MOST: usize = 8;
-
-    pub(super) fn at(bytes: &[u8]) -> Self {
-        let cookies = core::array::from_fn(|index| Field::get(bytes, 4 + 4 * index));
-        Self { num: Field::get(bytes, 0), cookies }
-    }
-
-    pub(super) fn put(&self, bytes: &mut [u8]) {
-        self.num.put(bytes, 0);
-        for (cookie, index) in self.cookies.into_iter().zip(0..) {
-            cookie.put(bytes, 4 + 4 * index);
-        }
-    }
 }
 
 pub(super) fn token(bytes: &[u8], at: usize, abi: &Abi) -> u64 {

@@ -62,24 +62,18 @@ impl fmt::Display for CmsgError {
                 )
             }
             Self::Type(kind) => {
-                write!(f, "unsupported control message {kind}: leave it out, or correct cmsg_level")
+                write!(f, "unsupported control message {kind}: omit it, or correct cmsg_level")
             }
-            Self::OnlyReceived(kind) => {
-                write!(f, "control message {kind} is only for recvmsg: do not send it")
-            }
-            Self::Twice(kind) => {
-                write!(f, "duplicate control message {kind}: send one per message")
-            }
+            Self::OnlyReceived(kind) => write!(f, "control message {kind} is for recvmsg: do not send it"),
+            Self::Twice(kind) => write!(f, "duplicate control message {kind}: send one per message"),
             Self::OfferWithOperation => f.write_str(
                 "offer of memory (MAP, DEST) together with an operation (ARGS, ATOMIC): use two messages",
             ),
             Self::Status(status) => write!(f, "invalid RDMA status {status}: use 0 to 4"),
-            Self::Structure { needed, found } => {
-                write!(f, "structure of {found} bytes: {needed} bytes needed")
-            }
+            Self::Structure { needed, found } => write!(f, "structure of {found} bytes: {needed} needed"),
             Self::Family(family) => write!(f, "unsupported address family {family}"),
             Self::Position(position) => {
-                write!(f, "invalid trace point {position}: use up to three of 0, 1 and 2")
+                write!(f, "invalid trace point {position}: use up to three of 0 to 2")
             }
         }
     }

@@ -17,14 +17,26 @@ pub(super) fn put(bytes: &mut [u8], at: usize, value: impl Field) {
     value.put(bytes, at);
 }
 
-impl<const N: usize> Field for [u8; N] {
+impl Field for u8 {
     fn get(bytes: &[u8], at: usize) -> Self {
-        bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+        bytes.get(at).copied().unwrap_or(0)
     }
 
     fn put(&self, bytes: &mut [u8], at: usize) {
-        if let Some(to) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        if let Some(to) = bytes.get_mut(at) {
             *to = *self;
+        }
+    }
+}
+
+impl<F: Field, const N: usize> Field for [F; N] {
+    fn get(bytes: &[u8], at: usize) -> Self {
+        core::array::from_fn(|index| F::get(bytes, at + index * size_of::<F>()))
+    }
+
+    fn put(&self, bytes: &mut [u8], at: usize) {
+        for (field, index) in self.iter().zip(0..) {
+            field.put(bytes, at + index * size_of::<F>());
         }
     }
 }

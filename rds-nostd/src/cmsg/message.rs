@@ -3,7 +3,7 @@
 use crate::cmsg::abi::Abi;
 use crate::cmsg::args::{RdsAtomicArgs, RdsGetMrArgs, RdsRdmaArgs, RxTrace, ZcopyCookies, put_token, token};
 use crate::cmsg::error::CmsgError;
-use crate::cmsg::fields::{get, put};
+use crate::cmsg::fields::{Field, get, put};
 use crate::rdma::{RdmaCookie, RdmaNotify, RdmaStatus};
 
 /// Maximum payload of a control message, in bytes.
@@ -92,7 +92,7 @@ impl Cmsg {
             }
             RXPATH_LATENCY => Self::RxpathLatency(RxTrace::at(least(RxTrace::LEN)?)?),
             ZCOPY_COOKIE => Self::ZcopyCookie(get(least(4)?, 0)),
-            ZCOPY_COMPLETION => Self::ZcopyCompletion(ZcopyCookies::at(least(ZcopyCookies::LEN)?)),
+            ZCOPY_COMPLETION => Self::ZcopyCompletion(get(least(ZcopyCookies::LEN)?, 0)),
             _ => return Err(CmsgError::Type(kind)),
         })
     }
@@ -100,40 +100,23 @@ impl Cmsg {
     /// Returns the encoded payload and its length. Padding is 0.
     #[must_use]
     pub fn encode(&self, abi: &Abi) -> ([u8; MAX_PAYLOAD_LEN], usize) {
+        fn fill(bytes: &mut [u8], value: impl Field, len: usize) -> usize {
+            value.put(bytes, 0);
+            len
+        }
         let mut bytes = [0; MAX_PAYLOAD_LEN];
-        let len = match self {
-            Self::RdmaArgs(args) => {
-                args.write(&mut bytes, abi);
-                RdsRdmaArgs::LEN
-            }
-            Self::RdmaDest(RdmaCookie(word)) | Self::CongUpdate(word) => {
-                put(&mut bytes, 0, *word);
-                8
-            }
-            Self::RdmaMap(args) => {
-                put(&mut bytes, 0, args.encode());
-                RdsGetMrArgs::LEN
-            }
+        let len = match *self {
+            Self::RdmaDest(RdmaCookie(word)) | Self::CongUpdate(word) => fill(&mut bytes, word, 8),
+            Self::RdmaMap(args) => fill(&mut bytes, args, RdsGetMrArgs::LEN),
+            Self::RxpathLatency(trace) => trace.put(&mut bytes),
+            Self::ZcopyCookie(cookie) => fill(&mut bytes, cookie, 4),
+            Self::ZcopyCompletion(cookies) => fill(&mut bytes, cookies, ZcopyCookies::LEN),
+            Self::RdmaArgs(args) => args.write(&mut bytes, abi),
+            Self::Atomic(args) => args.write(&mut bytes, abi),
             Self::RdmaStatus(notify) => {
                 put_token(&mut bytes, 0, notify.user_token, abi);
                 put(&mut bytes, abi.token_bytes, notify.status as u32);
                 abi.notify_len()
-            }
-            Self::Atomic(args) => {
-                args.write(&mut bytes, abi);
-                RdsAtomicArgs::LEN
-            }
-            Self::RxpathLatency(trace) => {
-                trace.put(&mut bytes);
-                RxTrace::LEN
-            }
-            Self::ZcopyCookie(cookie) => {
-                put(&mut bytes, 0, *cookie);
-                4
-            }
-            Self::ZcopyCompletion(cookies) => {
-                cookies.put(&mut bytes);
-                ZcopyCookies::LEN
             }
         };
         (bytes, len)

@@ -70,7 +70,7 @@ impl MapState {
         }
     }
 
-    /// Stops reconnecting for the map's sake, because the peer may be dead. It gets our map if it
+    /// Stops reconnecting for the map's sake, because the peer may be dead. The peer gets our map if it
     /// returns.
     pub(crate) const fn stop_reconnecting(&mut self, somebody_waits: bool) {
         self.owed = false;

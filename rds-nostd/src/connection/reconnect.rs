@@ -5,7 +5,7 @@ use dat_nostd::{Duration, Instant};
 use crate::reason::DownReason;
 use crate::slot::Slot;
 
-/// Minimum and maximum of the range from which the backoff is drawn. It doubles after each failure.
+/// Minimum and maximum of the range from which the backoff is drawn. The range doubles after each failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Minimum interval between accepted requests from a peer. Doubles up to `STANDS_MAX`, and is reset

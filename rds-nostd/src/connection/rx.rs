@@ -101,13 +101,6 @@ impl Rx {
         self.ack_wanted || self.is_unsaid || self.ack_in_flight
     }
 
-    /// Returns whether the delayed acknowledgement needs no new check: nothing arrived, or the
-    /// connection `is_armed` with an early enough deadline.
-    #[inline]
-    pub(crate) fn is_planned(&self, is_armed: bool, now: Instant) -> bool {
-        if self.ack_at == Instant::ORIGIN { !self.is_unsaid } else { is_armed && now < self.ack_at }
-    }
-
     /// Sets `ack_wanted` once nothing has arrived for [`ACK_DELAY`] and no message has carried the
     /// acknowledgement. Returns the time of the next check.
     ///

@@ -21,12 +21,6 @@ with_empty! {
 }
 
 impl Links {
-    /// Returns whether the connection has a deadline.
-    #[inline]
-    pub(crate) const fn is_armed(&self) -> bool {
-        self.place != 0
-    }
-
     /// Returns whether the next poll visits the connection.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {

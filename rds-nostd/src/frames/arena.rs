@@ -37,16 +37,15 @@ pub(super) const fn word_of(place: Place) -> usize {
     (place.number().wrapping_sub(1) % UNITS) as usize * UNIT_WORDS
 }
 
-/// The arena that a connection fills, and the range of free units that it fills next.
+/// The arena that a connection fills, and its first free unit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arena {
     frame: Option<FrameId>,
     next: u16,
-    end: u16,
 }
 
 impl Arena {
-    pub(crate) const NONE: Self = Self { frame: None, next: 0, end: 0 };
+    pub(crate) const NONE: Self = Self { frame: None, next: 0 };
 }
 
 /// Units of a record with `len` payload bytes.
@@ -68,11 +67,10 @@ impl Frame {
 }
 
 impl Frames<'_> {
-    /// Copies the message in a frame into an arena: to its end, or to a gap that read messages
-    /// left. Returns `None` if no gap is long enough.
+    /// Appends the message in a frame to an arena. Returns `None` if the arena is full.
     pub(crate) fn copy_to(&mut self, arena: &mut Arena, from: FrameId) -> Option<Place> {
         let Frame { len, sport, .. } = *self.at(from);
-        if arena.next + units(len) > arena.end && !self.fill_gap(arena, len) {
+        if arena.next + units(len) > UNITS {
             return None;
         }
         let frame = arena.frame?;
@@ -92,34 +90,6 @@ impl Frames<'_> {
         Some(place)
     }
 
-    /// Moves the free range of an arena to a gap of read messages, because one idle socket would
-    /// otherwise occupy a complete arena. Returns false if no gap takes a message of `len` bytes.
-    fn fill_gap(&self, arena: &mut Arena, len: u32) -> bool {
-        let Some(frame) = arena.frame else { return false };
-        let entry = self.at(frame);
-        // A zero-copy handle refers to its record by place.
-        if entry.posted > 0 {
-            return false;
-        }
-        let (mut start, mut unit) = (0, 0);
-        loop {
-            let is_free = unit < UNITS && !entry.has_record(unit);
-            if !is_free && unit - start >= units(len) {
-                (arena.next, arena.end) = (start, unit);
-                return true;
-            }
-            if unit >= UNITS {
-                return false;
-            }
-            unit += 1;
-            if !is_free {
-                let record = self.unread(Place::record(frame, unit));
-                unit += record.map_or(1, |record| units(record.len as u32)) - 1;
-                start = unit;
-            }
-        }
-    }
-
     /// Makes the frame of a message the open arena of its connection, with the message as first
     /// record. The previous arena is freed when its last record is read.
     pub(crate) fn open_arena(
@@ -130,7 +100,7 @@ impl Frames<'_> {
         inbox: &mut Inbox,
     ) {
         let number = self.next_number();
-        *arena = Arena { frame: Some(frame), next: 0, end: UNITS };
+        *arena = Arena { frame: Some(frame), next: 0 };
         self.at_mut(frame).extra = [0; 2];
         let Some(place) = self.copy_to(arena, frame) else { return };
         self.replace(inbox, Place::of(MessageId::starting(frame)), place);
@@ -153,24 +123,6 @@ impl Frames<'_> {
             self.give(place.frame());
         }
         is_last
-    }
-
-    /// Counts a zero-copy reader of a record. Returns the number for its handle.
-    pub(super) fn lend_record(&mut self, place: Place) -> u64 {
-        let entry = self.at_mut(place.frame());
-        entry.posted += 1;
-        entry.sequence
-    }
-
-    /// Ends the zero-copy use of a record. The last end invalidates all handles of the arena, so
-    /// that its units can be reused.
-    pub(super) fn end_record_loan(&mut self, place: Place) {
-        let number = self.next_number();
-        let entry = self.at_mut(place.frame());
-        entry.posted = entry.posted.saturating_sub(1);
-        if entry.posted == 0 {
-            entry.sequence = number;
-        }
     }
 
     /// Returns whether a zero-copy handle with `number` refers to the record.

@@ -95,16 +95,6 @@ pub(crate) struct Unread {
     pub(crate) frames: usize,
 }
 
-/// A message that was read in its slot.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadInSlot {
-    pub(crate) connection: ConnectionId,
-    pub(crate) sport: u16,
-    pub(crate) message_len: usize,
-    /// Bytes that were copied.
-    pub(crate) len: usize,
-}
-
 impl Frame {
     /// Returns the next message of the inbox.
     #[inline]
@@ -192,9 +182,9 @@ impl Frames<'_> {
     }
 
     /// Copies the oldest message of an inbox to `buffer`, cut to its length, and frees the slot.
-    /// Returns `None` if the message is not in a slot, or has extensions or times.
+    /// Returns the message and the bytes that were copied, or `None` if the message is not in a slot, or has extensions or times.
     #[inline(always)]
-    pub(crate) fn read_in_slot(&mut self, inbox: &mut Inbox, buffer: &mut [u8]) -> Option<ReadInSlot> {
+    pub(crate) fn read_in_slot(&mut self, inbox: &mut Inbox, buffer: &mut [u8]) -> Option<(Unread, usize)> {
         let place = inbox.head?;
         let frame = self.table.get_mut(place.frame().index())?;
         let connection = frame.connection?;
@@ -207,11 +197,10 @@ impl Frames<'_> {
         let (buffer, _) = buffer.split_at_mut(message_len.min(FRAGMENT_LEN).min(buffer.len()));
         words::get(payload, buffer);
         frame.used = Use::Ring;
-        inbox.head = frame.next_place();
-        if inbox.head.is_none() {
-            inbox.tail = None;
-        }
-        Some(ReadInSlot { connection, sport: frame.sport, message_len, len: buffer.len() })
+        let (next, sport, len) = (frame.next_place(), frame.sport, message_len);
+        let unread = Unread { place, next, connection: Some(connection), sport, len, frames: 1 };
+        self.remove_front(inbox, &unread);
+        Some((unread, buffer.len()))
     }
 
     /// Returns the oldest message of an inbox, or `None` if the inbox is empty or a device

@@ -64,7 +64,8 @@ impl Frames<'_> {
     pub(crate) fn lend(&mut self, unread: &Unread, owner: SocketHandle) -> FramesHandle {
         let Unread { place, len, .. } = *unread;
         let number = match place.message() {
-            None => self.lend_record(place),
+            // The arena's number is enough, because it uses each place once.
+            None => self.at(place.frame()).sequence,
             Some(message) => {
                 let number = self.next_number();
                 let frame = self.message_mut(message);
@@ -83,16 +84,6 @@ impl Frames<'_> {
         let frame = self.message(message);
         let is_lent = frame.used == Use::Lent && frame.last_post == handle.number;
         is_lent.then_some(usize::from(frame.frames))
-    }
-
-    /// Ends a loan. Returns the number of frames that the message counts as, or `None` for an
-    /// invalid handle.
-    pub(crate) fn end_loan(&mut self, handle: &FramesHandle) -> Option<usize> {
-        let frames = self.lent_frames(handle)?;
-        if handle.place.message().is_none() {
-            self.end_record_loan(handle.place);
-        }
-        Some(frames)
     }
 
     /// Returns the bytes of a lent message, fragment by fragment.

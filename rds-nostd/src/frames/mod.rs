@@ -14,14 +14,13 @@ mod shares;
 
 use dat_nostd::{DmaBuffer, DmaSlice, DmaWord};
 
-use crate::ids::SocketHandle;
-use crate::ids::{ConnectionId, FrameId, MessageId, OperationId};
+use crate::ids::{ConnectionId, FrameId, MessageId, OperationId, SocketHandle};
 use crate::reason::DownReason;
 use crate::wire::{self, FRAGMENT_LEN, HEADER_WORDS, Header};
 use crate::words;
 
 pub(crate) use arena::{Arena, SHORT};
-pub(crate) use inbox::{Inbox, Place, ReadInSlot, Unread};
+pub(crate) use inbox::{Inbox, Place, Unread};
 pub(crate) use lent::{Lent, frames_of_lent, header_place};
 pub(crate) use memory::{HEADERS_PER_FRAME, Memory, STRIDE};
 use memory::{WORDS, address_of};
@@ -93,8 +92,7 @@ with_empty! {
         /// Frames linked so far; fragments for an outgoing message with a lent payload, because its
         /// frames contain many headers each.
         pub(crate) frames: u16 = 0,
-        /// Sent message: frames posted so far. Frame in a ring: number of its receive. Arena:
-        /// records in zero-copy use.
+        /// Sent message: frames posted so far. Frame in a ring: number of its receive.
         pub(crate) posted: u16 = 0,
         /// Connection whose share the frame counts against; none for loopback messages.
         pub(crate) connection: Option<ConnectionId> = None,
@@ -396,14 +394,6 @@ impl<'s> Frames<'s> {
     fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
-    }
-
-    /// Takes a frame for a connection's ring, for the receive with this number, described as the
-    /// single-frame message that it will become.
-    #[inline]
-    pub(crate) fn take_for_ring(&mut self, id: ConnectionId, number: u16) -> Option<FrameId> {
-        let describe = |entry: &mut Frame| (entry.connection, entry.posted) = (Some(id), number);
-        self.begin(Use::Ring, describe).map(MessageId::first)
     }
 
     /// Removes a frame from its ring, with the message in it.

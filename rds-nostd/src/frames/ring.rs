@@ -3,7 +3,7 @@
 //! A single-fragment message remains in its slot until it is read. Then the receive is posted again
 //! unchanged. If receives run short, unread messages leave the ring.
 
-use crate::frames::{Frames, Use};
+use crate::frames::{Frame, Frames, Use};
 use crate::ids::{ConnectionId, FrameId};
 
 /// Messages between two posts of receives; at most half of the ring.
@@ -243,11 +243,12 @@ impl<'s> Rings<'s> {
         let kept = self.close_gaps(id, ring, frames);
         let most = pending.min(kept + room.min(u32::from(self.depth)) as u16);
         let mut filled = kept;
-        while filled < most
-            && let number = first.wrapping_add(filled)
-            && let Some(frame) = frames.take_for_ring(id, number)
-        {
-            self.set(id, number, Some(frame));
+        while filled < most {
+            let number = first.wrapping_add(filled);
+            // The entry describes the single-frame message that the frame will become.
+            let describe = |entry: &mut Frame| (entry.connection, entry.posted) = (Some(id), number);
+            let Some(message) = frames.begin(Use::Ring, describe) else { break };
+            self.set(id, number, Some(message.first()));
             filled += 1;
         }
         ring.filled += filled - kept;

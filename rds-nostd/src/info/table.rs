@@ -99,8 +99,7 @@ impl Table<'_, '_> {
     fn connections(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "Connections:\n{:>15} {:>15} {:>3} {:>14} {:>14} {:>4} {:>10} {:>6} Last",
-            "LocalAddr", "RemoteAddr", "Tos", "NextTX", "NextRX", "Flgs", "Transport", "Downs"
+            "Connections:\n      LocalAddr      RemoteAddr Tos         NextTX         NextRX Flgs  Transport  Downs Last"
         )?;
         for info in self.rds.connections_info() {
             let flag = |flag, letter| if info.flags.contains(flag) { letter } else { '-' };
@@ -129,17 +128,7 @@ impl Table<'_, '_> {
     fn sockets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "Sockets:\n{:>15} {:>5} {:>15} {:>5} {:>3} {:>10} {:>10} {:>10} {:>10} {:>10}",
-            "BoundAddr",
-            "BPort",
-            "ConnAddr",
-            "CPort",
-            "Tos",
-            "SndBuf",
-            "RcvBuf",
-            "Unacked",
-            "Unread",
-            "Inode"
+            "Sockets:\n      BoundAddr BPort        ConnAddr CPort Tos     SndBuf     RcvBuf    Unacked     Unread      Inode"
         )?;
         for info in self.rds.sockets_info() {
             place(f, info.bound)?;
@@ -156,8 +145,7 @@ impl Table<'_, '_> {
     fn ib_connections(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "InfiniBand connections:\n{:>15} {:>15} {:>3} {:>2} {:>32} {:>32} {:>6} {:>6}",
-            "LocalAddr", "RemoteAddr", "Tos", "SL", "LocalGid", "RemoteGid", "SendWr", "RecvWr"
+            "InfiniBand connections:\n      LocalAddr      RemoteAddr Tos SL                         LocalGid                        RemoteGid SendWr RecvWr"
         )?;
         for info in self.rds.ib_connections(self.local_gid) {
             writeln!(
@@ -189,11 +177,7 @@ fn messages(
     title: &str,
     messages: impl Iterator<Item = MessageInfo>,
 ) -> fmt::Result {
-    writeln!(
-        f,
-        "{title}:\n{:>15} {:>5} {:>15} {:>5} {:>3} {:>14} {:>10}",
-        "LocalAddr", "LPort", "RemoteAddr", "RPort", "Tos", "Seq", "Bytes"
-    )?;
+    writeln!(f, "{title}:\n      LocalAddr LPort      RemoteAddr RPort Tos            Seq      Bytes")?;
     for info in messages {
         place(f, Some(info.local))?;
         place(f, Some(info.foreign))?;

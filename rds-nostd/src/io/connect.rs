@@ -1,7 +1,7 @@
 //! Connection management: one RC connection per peer and type of service, established on the first
 //! send.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
 use dat_nostd::{
     Adapter, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DatResult, EpAttributes, EpHandle,
@@ -96,34 +96,32 @@ impl<P: Platform> Node<'_, '_, '_, P> {
 
     /// Handles a peer's connection request.
     pub(crate) fn connection_requested(&mut self, cr: CrHandle, now: Instant) {
-        let Some((request, source)) = self.requester(cr) else {
-            self.refuse_request(cr);
-            return;
-        };
+        let Some(request) = self.requester(cr) else { return self.refuse_request(cr) };
         // Check the port's share first, because that needs no ARP.
         if self.protocol.has_its_share(&request, now) {
             return self.refuse_request(cr);
         }
         // A forged address belongs to another port than the request's.
         let may_wait = self.held.has_place_for(request.gid);
-        match identify(self.adapter, (source, request.gid), may_wait) {
+        match identify(self.adapter, (address(request.remote), request.gid), may_wait) {
             Identity::Right => {}
             Identity::Wrong => return self.refuse_request(cr),
-            Identity::Unknown => return self.hold(cr, request.gid, now),
+            // The request waits until ARP resolves the address.
+            Identity::Unknown if self.held.add(cr, request.gid, now) => return,
+            Identity::Unknown => return self.refuse_request(cr),
         }
         // A restarted peer may have sent acknowledgements on the old connection.
         self.take_arrivals(now);
         self.make_room(&request, now);
         match self.protocol.admit(&request, now) {
-            Admission::Accept(id, None) => self.accept(id, cr, now),
-            Admission::Accept(id, Some(DownReason::Raced)) => {
-                // Abort our own attempt in its favour. That is no failure.
-                self.protocol.note_down(id, DownReason::Raced);
-                self.drop_endpoint(id);
-                self.accept(id, cr, now);
-            }
-            Admission::Accept(id, Some(reason)) => {
-                self.connection_down(id, reason, now);
+            Admission::Accept(id, reason) => {
+                if reason == Some(DownReason::Raced) {
+                    // Abort our own attempt in its favour, which is no failure.
+                    self.protocol.note_down(id, DownReason::Raced);
+                    self.drop_endpoint(id);
+                } else if let Some(reason) = reason {
+                    self.connection_down(id, reason, now);
+                }
                 self.accept(id, cr, now);
             }
             Admission::Hold(id) => {
@@ -137,21 +135,9 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         }
     }
 
-    /// Holds a request until ARP resolves its sender's address.
-    fn hold(&mut self, cr: CrHandle, gid: [u8; 16], now: Instant) {
-        if !self.held.add(cr, gid, now) {
-            self.refuse_request(cr);
-        }
-    }
-
     /// Retries the identification of held requests. Returns when to retry again.
-    #[inline]
-    pub(crate) fn look_up_held(&mut self, now: Instant) -> Wake {
-        if self.held.is_empty() { Wake::Idle } else { self.look_up(now) }
-    }
-
     #[cold]
-    fn look_up(&mut self, now: Instant) -> Wake {
+    pub(crate) fn look_up_held(&mut self, now: Instant) -> Wake {
         for place in self.held.places() {
             let Some((cr, until)) = self.held.get(place) else { continue };
             let asked = self.adapter.cr_query(cr).map(|query| (query.remote_address, query.remote_gid));
@@ -224,15 +210,14 @@ impl<P: Platform> Node<'_, '_, '_, P> {
 
     /// Returns the sender of a request and its type of service. Returns `None` if it does not speak
     /// our protocol or its addresses disagree.
-    fn requester(&self, cr: CrHandle) -> Option<(Request, IpAddr)> {
+    fn requester(&self, cr: CrHandle) -> Option<Request> {
         let request = self.adapter.cr_query(cr).ok()?;
-        let (source, gid) = (request.remote_address, request.remote_gid);
-        let remote = key(request.remote_address);
+        let (remote, gid) = (key(request.remote_address), request.remote_gid);
         let data = ConnectData::decode(request.private_data, request.remote_address.is_ipv4())?;
         let agrees = key(data.source) == remote && key(data.destination) == self.protocol.local;
         let is_peer = remote != self.protocol.local && is_unicast(request.remote_address);
         let speaks = data.select_version().is_some();
-        (speaks && agrees && is_peer).then_some((Request { remote, tos: data.tos, gid }, source))
+        (speaks && agrees && is_peer).then_some(Request { remote, tos: data.tos, gid })
     }
 
     /// Handles a connection event.

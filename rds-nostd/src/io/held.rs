@@ -13,26 +13,21 @@ pub(crate) const APART: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// 0 if the slot is free.
-    cr_bits: u64,
+    cr: CrHandle,
     /// GID of the port that sent it.
     gid: [u8; 16],
     until: Instant,
 }
 
-impl Request {
-    const NONE: Self = Self { cr_bits: 0, gid: [0; 16], until: Instant::ORIGIN };
-}
-
 /// All held requests.
 #[derive(Debug)]
 pub(crate) struct Held {
-    requests: [Request; PLACES],
+    requests: [Option<Request>; PLACES],
     count: usize,
 }
 
 impl Held {
-    pub(crate) const EMPTY: Self = Self { requests: [Request::NONE; PLACES], count: 0 };
+    pub(crate) const EMPTY: Self = Self { requests: [None; PLACES], count: 0 };
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.count == 0
@@ -40,17 +35,16 @@ impl Held {
 
     /// Returns whether a port can hold another request.
     pub(crate) fn has_place_for(&self, gid: [u8; 16]) -> bool {
-        let theirs =
-            self.requests.iter().filter(|request| request.cr_bits != 0 && request.gid == gid).count();
-        self.count < PLACES && theirs < PLACES_OF_PORT
+        let theirs = self.requests.iter().flatten().filter(|request| request.gid == gid);
+        self.count < PLACES && theirs.count() < PLACES_OF_PORT
     }
 
     /// Holds a request. Returns false if there is no space.
     pub(crate) fn add(&mut self, cr: CrHandle, gid: [u8; 16], now: Instant) -> bool {
         let has_place = self.has_place_for(gid);
-        let free = self.requests.iter_mut().find(|request| has_place && request.cr_bits == 0);
+        let free = self.requests.iter_mut().find(|request| has_place && request.is_none());
         let Some(free) = free else { return false };
-        *free = Request { cr_bits: cr.bits(), gid, until: now + LIMIT };
+        *free = Some(Request { cr, gid, until: now + LIMIT });
         self.count += 1;
         true
     }
@@ -62,16 +56,14 @@ impl Held {
 
     /// Returns the request in a slot, and its deadline.
     pub(crate) fn get(&self, place: usize) -> Option<(CrHandle, Instant)> {
-        let request = self.requests.get(place).filter(|request| request.cr_bits != 0)?;
-        Some((CrHandle::from_bits(request.cr_bits), request.until))
+        let request = self.requests.get(place).copied().flatten()?;
+        Some((request.cr, request.until))
     }
 
     /// Removes the request from a slot.
     pub(crate) fn remove(&mut self, place: usize) {
-        if let Some(request) = self.requests.get_mut(place).filter(|request| request.cr_bits != 0) {
-            request.cr_bits = 0;
-            self.count -= 1;
-        }
+        let removed = self.requests.get_mut(place).and_then(Option::take);
+        self.count -= usize::from(removed.is_some());
     }
 }
 

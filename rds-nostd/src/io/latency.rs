@@ -9,6 +9,7 @@ use dat_nostd::{Adapter, Instant, Platform, ReceiveDto};
 use crate::error::RdsError;
 use crate::frames::{Marks, Place, Use};
 use crate::ids::{MessageId, SocketHandle};
+use crate::io::objects::choose_burst;
 use crate::io::{Node, Rds};
 use crate::protocol::Protocol;
 
@@ -31,7 +32,7 @@ impl Rds<'_> {
     /// Selects the latencies that a socket reports.
     pub(crate) fn set_rx_trace(&mut self, handle: SocketHandle, rx_trace: [u8; 4]) -> Result<(), RdsError> {
         self.protocol.sockets.open_mut(handle)?.rx_trace = rx_trace;
-        self.objects.choose_burst(&self.protocol.sockets);
+        choose_burst(&mut self.objects, &self.protocol.sockets);
         Ok(())
     }
 }
@@ -41,10 +42,6 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn arrived_apart(&mut self, receive: ReceiveDto, now: Instant) {
-        if self.objects.burst_evd == self.objects.receive_evd {
-            self.protocol.arrived_alone(receive, now);
-            return;
-        }
         let part = self.protocol.part_of(&receive);
         let before = self.adapter.now().as_nanos();
         self.protocol.arrived_alone(receive, now);
@@ -55,15 +52,8 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     }
 }
 
-/// Position of a frame in the message that starts at the given frame.
-#[derive(Clone, Copy, Debug)]
-enum Part {
-    First(MessageId),
-    Next(MessageId),
-}
-
 impl Protocol<'_> {
-    /// Returns the latencies of a message, see [`next_latency`](Rds::next_latency).
+    /// Returns the latencies of a message, see [`next_latency`](crate::Rds::next_latency).
     fn latency(&self, place: Place, now: impl FnOnce() -> Instant) -> [u64; 3] {
         let times = place.message().and_then(|message| self.frames.message(message).times());
         let Some([header, start, end]) = times else { return [0; 3] };
@@ -71,29 +61,25 @@ impl Protocol<'_> {
         [start.saturating_sub(header), end.saturating_sub(start), now.saturating_sub(end)]
     }
 
-    /// Returns the message that a frame will become a part of: an unfinished one, or a new one.
+    /// Returns the message that a frame will become a part of, and whether it will be the first.
     /// Returns `None` if the frame is not the expected one.
-    fn part_of(&self, receive: &ReceiveDto) -> Option<Part> {
+    fn part_of(&self, receive: &ReceiveDto) -> Option<(MessageId, bool)> {
         let cookie = self.connections.current(receive.user_cookie)?;
         let rx = &self.connections.at(cookie.connection).rx;
         let oldest = self.rings.oldest(cookie.connection, &rx.ring)?;
-        let first = rx.frame_of(receive.user_cookie).filter(|frame| *frame == oldest)?;
-        let first = MessageId::starting(first);
-        Some(rx.partial.map_or(Part::First(first), Part::Next))
+        let frame = rx.frame_of(receive.user_cookie).filter(|frame| *frame == oldest)?;
+        Some((rx.partial.unwrap_or(MessageId::starting(frame)), rx.partial.is_none()))
     }
 
     /// Records the times before and after a frame was processed.
-    fn note_times(&mut self, part: Part, (before, after): (u64, u64)) {
-        let (Part::First(message) | Part::Next(message)) = part;
+    fn note_times(&mut self, (message, is_first): (MessageId, bool), (before, after): (u64, u64)) {
         let frame = self.frames.message_mut(message);
-        // The frame was dropped or reused.
-        if !matches!(frame.used, Use::Receive | Use::Unread) {
-            return;
-        }
-        match part {
-            Part::First(_) => frame.begin_times(before, after),
-            Part::Next(_) if frame.is(Marks::TIMED) => frame.end_times(after),
-            Part::Next(_) => {}
+        // The frame may have been dropped or reused.
+        let is_message = matches!(frame.used, Use::Receive | Use::Unread);
+        if is_message && is_first {
+            frame.begin_times(before, after);
+        } else if is_message && frame.is(Marks::TIMED) {
+            frame.end_times(after);
         }
     }
 }
@@ -118,7 +104,7 @@ mod tests {
             for number in 0..frames as u64 {
                 let arrival = bench.arrival(id, &header, FRAGMENT_LEN).expect("a receive");
                 let part = bench.protocol.part_of(&arrival).expect("the next frame");
-                assert_eq!(matches!(part, Part::Next(_)), number > 0);
+                assert_eq!(!part.1, number > 0);
                 bench.protocol.arrived(arrival, core::iter::empty(), bench.now);
                 bench.protocol.note_times(part, (1000 * number + 10, 1000 * number + 25));
                 // A repeated completion must not change a message that waits to be read.

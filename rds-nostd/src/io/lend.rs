@@ -45,7 +45,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     /// Creates the loan of a zero-copy payload.
     ///
     /// # Errors
-    /// [`RdsError::NoMemory`], [`RdsError::Dat`]: see [`sendmsg`](Self::sendmsg).
+    /// [`RdsError::NoMemory`], [`RdsError::Dat`]: see [`sendmsg`](crate::Rds::sendmsg).
     pub(crate) fn create_loan(
         &mut self,
         by: (SocketHandle, ConnectionId),
@@ -68,7 +68,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     /// Returns the bytes of a payload that can be sent without a copy.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]: see [`sendmsg`](Self::sendmsg).
+    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]: see [`sendmsg`](crate::Rds::sendmsg).
     pub(crate) fn check_loan(lend: &Lend<'_>) -> Result<usize, RdsError> {
         if lend.payload.is_empty() || lend.payload.iter().any(|iov| iov.is_empty()) {
             return Err(RdsError::InvalidArgument);

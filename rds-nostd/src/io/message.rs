@@ -9,7 +9,7 @@ use crate::ids::{ConnectionId, SocketHandle};
 use crate::io::post::Wire;
 use crate::io::{Node, Rds};
 use crate::message::{Arrival, Msg, MsgFlags};
-use crate::protocol::{Body, Outgoing};
+use crate::protocol::{Body, Outgoing, Protocol};
 use crate::rdma::{Control, RdmaCookie};
 
 impl Rds<'_> {
@@ -154,7 +154,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
                 Ok(cookie)
             }
             Err(error) => {
-                self.protocol.withdraw(outgoing);
+                self.protocol.frames.give_message(outgoing.message);
                 Err(error)
             }
         }
@@ -175,18 +175,11 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         }
     }
 
-    /// Posts queued messages, as many as possible.
+    /// Posts queued messages, as many as possible. Connects first if necessary.
     fn transmit(&mut self, id: ConnectionId) {
         if self.protocol.is_up(id) {
-            self.flush(id);
-        } else {
-            self.wake_up(id);
+            return self.flush(id);
         }
-    }
-
-    /// Serves a connection that is not up and has something to send.
-    #[cold]
-    fn wake_up(&mut self, id: ConnectionId) {
         let now = self.adapter.now();
         self.serve(id, now);
     }
@@ -237,13 +230,15 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         Ok((ports != 0).then_some(Arrival::CongestionUpdate(ports)))
     }
 
-    /// Handles freed space after a message was read: clears a port, and posts receives.
+    /// Handles freed space after a message was read: clears a port, sends our changed map to all
+    /// peers, and posts receives where they were lacking.
     #[cold]
     pub(crate) fn frames_are_free(&mut self, handle: SocketHandle) {
         self.protocol.relieve(usize::from(handle.slot));
-        self.send_changed_maps();
-        if self.protocol.starved {
-            self.frames_came_free();
+        let Protocol { maps_changed, starved, now, .. } = &mut *self.protocol;
+        if core::mem::take(maps_changed) | core::mem::take(starved) {
+            let now = *now;
+            self.serve_due(now);
         }
     }
 }

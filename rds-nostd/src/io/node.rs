@@ -9,6 +9,7 @@ use crate::counters::Counters;
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
 use crate::io::Rds;
+use crate::io::objects::choose_burst;
 use crate::profile::Profile;
 use crate::rdma::RdmaNotify;
 use crate::socket::{Socket, Transport, is_unicast, key};
@@ -155,7 +156,7 @@ impl Rds<'_> {
             // A program that closes its last socket may exit without another call.
             let _ = node.settle();
         }
-        node.objects.choose_burst(&node.protocol.sockets);
+        choose_burst(node.objects, &node.protocol.sockets);
         node.frames_are_free(handle);
         Ok(())
     }

@@ -28,13 +28,13 @@ pub(crate) struct Objects {
     pub(crate) has_windows: bool,
 }
 
-impl Objects {
-    /// Selects whether frames are taken in bursts, or one at a time to measure latencies.
-    pub(crate) fn choose_burst(&mut self, sockets: &Sockets<'_>) {
-        let is_timed = sockets.iter().any(|(_, socket)| socket.is_timed());
-        self.burst_evd = if is_timed { EvdHandle::from_bits(0) } else { self.receive_evd };
-    }
+/// Selects whether frames are taken in bursts, or one at a time to measure latencies.
+pub(crate) fn choose_burst(objects: &mut Objects, sockets: &Sockets<'_>) {
+    let is_timed = sockets.iter().any(|(_, socket)| socket.is_timed());
+    objects.burst_evd = if is_timed { EvdHandle::from_bits(0) } else { objects.receive_evd };
+}
 
+impl Objects {
     /// Creates all objects of a node on `ia`. After a failure the caller closes the IA, which frees
     /// them.
     pub(crate) fn create<'m, P: Platform>(
@@ -50,10 +50,7 @@ impl Objects {
         // One more each, for the completion that DAT generates at the end of an endpoint.
         let requests = (u32::from(limits.request_depth) + 1) * connections;
         let receive_evd = adapter.evd_create(ia, receives, None, EvdFlags::DTO)?;
-        let has_windows = match adapter.rmr_create(pz) {
-            Ok(rmr) => adapter.rmr_free(rmr).is_ok(),
-            Err(_) => false,
-        };
+        let has_windows = adapter.rmr_create(pz).is_ok_and(|rmr| adapter.rmr_free(rmr).is_ok());
         let mut of_requests = EvdFlags::DTO;
         of_requests.set(EvdFlags::RMR_BIND, has_windows);
         let request_evd = adapter.evd_create(ia, requests, None, of_requests)?;

@@ -12,15 +12,6 @@ use crate::protocol::Protocol;
 use crate::rdma::{MAX_RDMA_LEN, Memory, RdmaCookie, RdmaFlags, Region};
 use crate::socket::key;
 
-/// The peers that may use an offer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum OfferTo {
-    AllPeers,
-    Peer(ConnectionId),
-    /// Sockets of this node.
-    Node,
-}
-
 impl Rds<'_> {
     /// Offers `memory` to peers and returns its cookie (`RDS_GET_MR`). Any peer with the cookie may
     /// use it. Always needs a firmware command.
@@ -38,7 +29,7 @@ impl Rds<'_> {
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
         let mut node = self.node(adapter);
-        node.offer(handle, memory, flags, OfferTo::AllPeers, None)
+        node.offer(handle, memory, flags, 0, None)
     }
 
     /// Like [`get_mr`](Self::get_mr) for one peer (`RDS_GET_MR_FOR_DEST`), or for this node itself.
@@ -61,15 +52,15 @@ impl Rds<'_> {
     ) -> Result<RdmaCookie, RdsError> {
         let mut node = self.node(adapter);
         let foreign = key(to.ip());
-        let (to_peers, behind) = match node.isolated_connection(handle, to)? {
-            Some(id) => (OfferTo::Peer(id), Some(id)),
-            None if foreign == node.protocol.local => (OfferTo::Node, None),
+        let (given, behind) = match node.isolated_connection(handle, to)? {
+            None if foreign == node.protocol.local => (foreign, None),
             None => {
                 let tos = node.protocol.sockets.open(handle)?.tos;
-                (OfferTo::AllPeers, node.protocol.connections.find(foreign, tos))
+                (0, node.protocol.connections.find(foreign, tos))
             }
+            isolated => (foreign, isolated),
         };
-        node.offer(handle, memory, flags, to_peers, behind)
+        node.offer(handle, memory, flags, given, behind)
     }
 
     /// Releases a region (`RDS_FREE_MR`). Access of peers has ended on return; access to a part of
@@ -103,17 +94,17 @@ impl Rds<'_> {
 }
 
 impl<P: Platform> Node<'_, '_, '_, P> {
-    /// Registers memory for the peers in `to_peers`, which matters only if peers are isolated.
-    /// `behind` is the connection whose messages carry the cookie, if it exists.
+    /// Registers memory for the peer with address `given`, for this node itself, or for all peers
+    /// (0). `behind` is the connection whose messages carry the cookie, if it exists.
     ///
     /// # Errors
-    /// As for [`get_mr`](Self::get_mr).
+    /// As for [`get_mr`](crate::Rds::get_mr).
     pub(crate) fn offer(
         &mut self,
         handle: SocketHandle,
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
-        to_peers: OfferTo,
+        given: u128,
         behind: Option<ConnectionId>,
     ) -> Result<RdmaCookie, RdsError> {
         if self.protocol.sockets.open(handle)?.address == 0 {
@@ -126,25 +117,20 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             return Err(RdsError::MessageSize);
         }
         let short = Region::is_short(memory.len());
-        let given = match to_peers {
-            OfferTo::AllPeers => 0,
-            OfferTo::Peer(id) => self.protocol.connection(id).foreign,
-            OfferTo::Node => self.protocol.local,
-        };
         let counters = &mut self.protocol.counters;
         if !self.protocol.regions.has_room() {
             *if short { &mut counters.mr_8k_depleted } else { &mut counters.mr_1m_depleted } += 1;
             return Err(RdsError::Exhausted);
         }
-        let (pz, zone) = match to_peers {
+        let (pz, zone) = match behind {
             _ if !self.protocol.config.isolate_peers => (self.objects.pz, 0),
-            OfferTo::AllPeers => return Err(RdsError::NotSupported),
-            OfferTo::Peer(id) => {
+            Some(id) => {
                 let pz = self.zone_of(id)?;
                 (pz, pz.bits())
             }
             // Zone without peers.
-            OfferTo::Node => (self.objects.pz, 0),
+            None if given == self.protocol.local => (self.objects.pz, 0),
+            None => return Err(RdsError::NotSupported),
         };
         let foreign = if self.protocol.config.isolate_peers { given } else { 0 };
         let rights = rights(flags);
@@ -191,16 +177,9 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     }
 
     /// Revokes the used-up regions. A refused release is repeated with the next one.
-    #[inline]
-    pub(crate) fn free_spent_regions(&mut self) {
-        if self.protocol.regions.has_spent() {
-            self.revoke_spent();
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn revoke_spent(&mut self) {
+    pub(crate) fn revoke_spent(&mut self) {
         while let Some(region) = self.protocol.regions.take_spent(|_| true) {
             if self.revoke(region).is_err() {
                 return;

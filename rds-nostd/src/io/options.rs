@@ -151,8 +151,7 @@ impl Rds<'_> {
         node.protocol.sockets.open_mut(handle)?.receive_buffer = bytes;
         let slot = usize::from(handle.slot);
         node.protocol.crowded(slot);
-        node.protocol.relieve(slot);
-        node.send_changed_maps();
+        node.frames_are_free(handle);
         Ok(())
     }
 
@@ -198,15 +197,6 @@ impl Rds<'_> {
     /// [`RdsError::BadSocket`].
     pub fn congestion_monitor(&self, handle: SocketHandle) -> Result<bool, RdsError> {
         Ok(self.protocol.sockets.open(handle)?.monitor)
-    }
-
-    /// Returns and clears the ports that refused a message and have cleared since
-    /// (`RDS_CMSG_CONG_UPDATE`): bit `p % 64` for port `p`.
-    ///
-    /// # Errors
-    /// [`RdsError::BadSocket`].
-    pub fn take_congestion_update(&mut self, handle: SocketHandle) -> Result<u64, RdsError> {
-        Ok(core::mem::take(&mut self.protocol.sockets.open_mut(handle)?.cleared))
     }
 
     /// Selects the transport of the socket, once and before bind (`SO_RDS_TRANSPORT`).
@@ -273,7 +263,7 @@ impl Rds<'_> {
     /// [`RdsError::BadSocket`].
     pub fn poll_mask(&mut self, handle: SocketHandle) -> Result<PollMask, RdsError> {
         let generation = self.protocol.map_generation;
-        let has_room = self.protocol.has_room(handle)?;
+        let has_room = self.protocol.has_room(handle)? && self.protocol.may_send(handle)?;
         let socket = self.protocol.sockets.open_mut(handle)?;
         let mut mask = PollMask::empty();
         if !socket.received.is_empty() || socket.notifications.is_some() || socket.gave_up {
@@ -288,7 +278,7 @@ impl Rds<'_> {
         } else if core::mem::replace(&mut socket.polled_generation, generation) != generation {
             mask |= PollMask::IN | PollMask::RDNORM | PollMask::WRBAND;
         }
-        if socket.send_bytes < socket.send_buffer && has_room {
+        if socket.send_buffer > 0 && has_room {
             mask |= PollMask::OUT | PollMask::WRNORM;
         }
         Ok(mask)

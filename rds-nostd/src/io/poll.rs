@@ -1,12 +1,15 @@
 //! The event loop.
 
-use dat_nostd::{Adapter, DtoStatus, EpHandle, Event, EventData, Instant, Platform, ReceiveDto, Wake};
+use dat_nostd::{
+    Adapter, DtoCompletion, DtoStatus, EpHandle, EvdHandle, Event, EventData, Instant, Platform, ReceiveDto,
+    Wake,
+};
 
 use crate::connection::CookieKind;
 use crate::ids::ConnectionId;
 use crate::io::{Node, Rds};
 use crate::protocol::{BURST, Due};
-use crate::rdma::Ending;
+use crate::rdma::RdmaStatus;
 use crate::reason::DownReason;
 
 /// Maximum of events taken from one dispatcher per [`Rds::poll`], so that a busy peer does not
@@ -49,7 +52,8 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         if self.protocol.some_broken {
             self.take_down_broken(now);
         }
-        let wake = self.protocol.poll_at().earliest(self.look_up_held(now));
+        let held = if self.held.is_empty() { Wake::Idle } else { self.look_up_held(now) };
+        let wake = self.protocol.poll_at().earliest(held);
         if moved || core::mem::take(&mut self.protocol.connections_changed) { Wake::Now } else { wake }
     }
 
@@ -68,25 +72,30 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         }
     }
 
-    /// Takes connection requests. Returns whether there was one.
-    fn poll_demands(&mut self, now: Instant) -> bool {
+    /// Takes events of an EVD, up to [`EVENTS_PER_POLL`]. Returns whether there was one.
+    fn take_events(&mut self, evd: EvdHandle, mut handle: impl FnMut(&mut Self, EventData)) -> bool {
         for count in 0..EVENTS_PER_POLL {
-            let Some(event) = self.adapter.evd_take(self.objects.demand_evd) else { return count > 0 };
-            if let EventData::ConnectionRequest { cr, .. } = event.data {
-                self.connection_requested(cr, now);
-            }
+            let Some(event) = self.adapter.evd_take(evd) else { return count > 0 };
+            handle(self, event.data);
         }
         true
     }
 
-    pub(crate) fn poll_connections(&mut self, now: Instant) -> bool {
-        for count in 0..EVENTS_PER_POLL {
-            let Some(event) = self.adapter.evd_take(self.objects.connect_evd) else { return count > 0 };
-            if let EventData::Connection { event, ep, .. } = event.data {
-                self.connection_changed(event, ep, now);
+    /// Takes connection requests. Returns whether there was one.
+    fn poll_demands(&mut self, now: Instant) -> bool {
+        self.take_events(self.objects.demand_evd, |node, event| {
+            if let EventData::ConnectionRequest { cr, .. } = event {
+                node.connection_requested(cr, now);
             }
-        }
-        true
+        })
+    }
+
+    pub(crate) fn poll_connections(&mut self, now: Instant) -> bool {
+        self.take_events(self.objects.connect_evd, |node, event| {
+            if let EventData::Connection { event, ep, .. } = event {
+                node.connection_changed(event, ep, now);
+            }
+        })
     }
 
     fn poll_receives(&mut self, now: Instant) -> bool {
@@ -102,7 +111,9 @@ impl<P: Platform> Node<'_, '_, '_, P> {
                 None => {}
             }
             count += taken.max(1);
-            self.free_spent_regions();
+            if self.protocol.regions.has_spent() {
+                self.revoke_spent();
+            }
             self.release_ended();
             self.serve_due(now);
         }
@@ -138,40 +149,33 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     /// Takes completions of requests. A connection with a failed request goes down later, so that
     /// its other completions are taken, too.
     pub(crate) fn poll_requests(&mut self) -> bool {
-        for count in 0..EVENTS_PER_POLL {
-            let Some(event) = self.adapter.evd_take(self.objects.request_evd) else { return count > 0 };
-            let dto = match event.data {
-                EventData::Dto(dto) => dto,
-                EventData::RmrBind(done) => {
-                    self.bind_done(&done);
-                    continue;
-                }
-                _ => continue,
-            };
-            let Some(cookie) =
-                self.protocol.connections.current(dto.user_cookie).filter(|c| c.kind != CookieKind::Receive)
-            else {
-                continue;
-            };
-            let id = cookie.connection;
-            if dto.status == DtoStatus::Success {
+        self.take_events(self.objects.request_evd, |node, event| match event {
+            EventData::Dto(done) => node.request_done(&done),
+            EventData::RmrBind(done) => node.bind_done(&done),
+            _ => {}
+        })
+    }
+
+    #[inline]
+    fn request_done(&mut self, done: &DtoCompletion) {
+        let cookie = self.protocol.connections.current(done.user_cookie);
+        let Some(cookie) = cookie.filter(|cookie| cookie.kind != CookieKind::Receive) else { return };
+        let id = cookie.connection;
+        match done.status {
+            DtoStatus::Success => {
                 self.protocol.sent(cookie);
                 self.release_ended();
                 if self.protocol.connection(id).may_send() {
                     self.flush(id);
                 }
-                continue;
+                return;
             }
-            let ending = match dto.status {
-                DtoStatus::ErrFlushed => Ending::Flushed,
-                DtoStatus::ErrRemoteAccess => Ending::Denied,
-                _ => Ending::Other,
-            };
-            self.protocol.failed(cookie, ending);
-            // Another completion reports the cause of a flush.
-            self.protocol.mark_broken(id, DownReason::of_request(dto.status));
+            DtoStatus::ErrFlushed => {}
+            DtoStatus::ErrRemoteAccess => self.protocol.failed(cookie, RdmaStatus::RemoteError),
+            _ => self.protocol.failed(cookie, RdmaStatus::OtherError),
         }
-        true
+        // Another completion reports the cause of a flush.
+        self.protocol.mark_broken(id, DownReason::of_request(done.status));
     }
 
     /// Takes down the failed connections. Processes earlier completions and DAT's events first, so
@@ -185,14 +189,10 @@ impl<P: Platform> Node<'_, '_, '_, P> {
                 let connection = self.protocol.connection(id);
                 let Some(flushed) = connection.reconnect.broken_by.get() else { continue };
                 let ep = EpHandle::from_bits(connection.objects.ep);
-                let reason = if flushed.is_flush() {
-                    // The event with the cause may not have arrived yet.
-                    let ending = self.adapter.ep_query(ep).ok().and_then(|parameters| parameters.ending);
-                    ending.and_then(DownReason::of_event).unwrap_or(flushed)
-                } else {
-                    flushed
-                };
-                self.connection_down(id, reason, now);
+                // The event with the cause of a flush may not have arrived yet.
+                let ending = self.adapter.ep_query(ep).ok().and_then(|parameters| parameters.ending);
+                let cause = ending.and_then(DownReason::of_event).filter(|_| flushed.is_flush());
+                self.connection_down(id, cause.unwrap_or(flushed), now);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::frames::Lent;
 use crate::ids::ConnectionId;
 use crate::io::Node;
 use crate::protocol::{Flow, Outlet, Post, Segment, Step};
-use crate::rdma::{GATHER, Iov, Kind, Transfer};
+use crate::rdma::{GATHER, Kind, Transfer};
 use crate::reason::DownReason;
 use crate::wire::FRAME_LEN;
 
@@ -53,14 +53,12 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         match post {
             Post::Map => {
                 let segment = flow.map_fragment();
-                post_segment(self.adapter, &flow.connection.objects, &segment)
-                    .map_err(|error| (false, error))?;
+                Wire(self.adapter).post(&flow.connection.objects, &segment).map_err(of_send)?;
                 flow.map_fragment_posted(segment.signal);
             }
             Post::Acknowledgement => {
                 let segment = flow.acknowledgement();
-                post_segment(self.adapter, &flow.connection.objects, &segment)
-                    .map_err(|error| (false, error))?;
+                Wire(self.adapter).post(&flow.connection.objects, &segment).map_err(of_send)?;
                 flow.acknowledgement_posted();
             }
             Post::Fragment => post_fragment(self.adapter, &mut flow)?,
@@ -118,22 +116,6 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             }
         }
     }
-
-    /// Serves the connections that lack receives, in order, after frames were freed.
-    #[cold]
-    pub(crate) fn frames_came_free(&mut self) {
-        self.protocol.starved = false;
-        let now = self.protocol.now;
-        self.serve_due(now);
-    }
-
-    /// Sends our map to all peers if it has changed.
-    pub(crate) fn send_changed_maps(&mut self) {
-        if core::mem::take(&mut self.protocol.maps_changed) {
-            let now = self.protocol.now;
-            self.serve_due(now);
-        }
-    }
 }
 
 /// The adapter as the outlet of messages.
@@ -141,16 +123,21 @@ pub(crate) struct Wire<'w, 's, P: Platform>(pub(crate) &'w mut Adapter<'s, P>);
 
 impl<P: Platform> Outlet for Wire<'_, '_, P> {
     #[inline(always)]
-    fn post(&mut self, objects: &Objects, segment: &Segment) -> bool {
+    fn post(&mut self, objects: &Objects, segment: &Segment) -> DatResult<()> {
         let ep = EpHandle::from_bits(objects.ep);
         let iov = [LmrTriplet::new(objects.lmr_context, segment.address, segment.len.into())];
-        // Constant flags in each branch, for the compiler.
+        // The compiler needs constant flags.
         let flags = |signal| Segment { signal, ..*segment }.flags();
         match segment.signal {
-            false => self.0.ep_post_send(ep, &iov, segment.cookie, flags(false)).is_ok(),
-            true => self.0.ep_post_send(ep, &iov, segment.cookie, flags(true)).is_ok(),
+            false => self.0.ep_post_send(ep, &iov, segment.cookie, flags(false)),
+            true => self.0.ep_post_send(ep, &iov, segment.cookie, flags(true)),
         }
     }
+}
+
+/// Marks the error of a SEND.
+const fn of_send(error: DatReturn) -> (bool, DatReturn) {
+    (false, error)
 }
 
 #[cold]
@@ -162,35 +149,22 @@ fn post_fragment<P: Platform>(
     let segment = flow.segment(&burst);
     let objects = &flow.connection.objects;
     let posted = match segment.lent {
-        None => post_segment(adapter, objects, &segment),
+        None => Wire(adapter).post(objects, &segment),
         Some(lent) => {
             let header = LmrTriplet::new(objects.lmr_context, segment.address, u64::from(segment.len));
-            let triplet = |iov: &Iov| LmrTriplet::new(iov.lmr_context, iov.address, iov.len.into());
-            let (mut segments, mut count) = ([header; GATHER], 1);
-            let (parts, found) = flow.parts_of(&lent);
-            for (segment, part) in segments.iter_mut().skip(1).zip(parts.iter().take(found)) {
-                *segment = triplet(part);
-                count += 1;
+            let (mut segments, (parts, found)) = ([header; GATHER], flow.parts_of(&lent));
+            for (segment, part) in segments.iter_mut().skip(1).zip(&parts) {
+                *segment = LmrTriplet::new(part.lmr_context, part.address, part.len.into());
             }
-            let segments = segments.get(..count).unwrap_or_default();
-            post_send(adapter, objects, segments, segment.cookie, segment.flags())
+            let segments = segments.get(..1 + found).unwrap_or_default();
+            let ep = EpHandle::from_bits(objects.ep);
+            adapter.ep_post_send(ep, segments, segment.cookie, segment.flags())
         }
     };
-    posted.map_err(|error| (false, error))?;
+    posted.map_err(of_send)?;
     flow.segment_posted(&mut burst, segment.signal);
     flow.end(&burst);
     Ok(())
-}
-
-/// Posts a SEND of one segment.
-fn post_segment<P: Platform>(
-    adapter: &mut Adapter<'_, P>,
-    objects: &Objects,
-    segment: &Segment,
-) -> DatResult<()> {
-    let local = LmrTriplet::new(objects.lmr_context, segment.address, segment.len.into());
-    let iov = core::slice::from_ref(&local);
-    post_send(adapter, objects, iov, segment.cookie, segment.flags())
 }
 
 #[cold]
@@ -218,16 +192,4 @@ fn post_transfer<P: Platform>(
         }
         Kind::FetchAdd { add } => adapter.ep_post_fetch_add(ep, &segment, cookie, &remote, add, flags),
     }
-}
-
-/// Posts one SEND outside of a burst. Not inlined, to have a single copy.
-#[inline(never)]
-fn post_send<P: Platform>(
-    adapter: &mut Adapter<'_, P>,
-    objects: &Objects,
-    iov: &[LmrTriplet],
-    cookie: u64,
-    flags: CompletionFlags,
-) -> DatResult<()> {
-    adapter.ep_post_send(EpHandle::from_bits(objects.ep), iov, cookie, flags)
 }

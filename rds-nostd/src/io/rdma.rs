@@ -7,13 +7,12 @@ use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform, PzHa
 use crate::error::RdsError;
 use crate::frames::Marks;
 use crate::ids::{ConnectionId, OperationId, SocketHandle};
-use crate::io::offers::OfferTo;
 use crate::io::{Node, Rds};
 use crate::profile::Profile;
 use crate::protocol::{Outgoing, Protocol};
 use crate::rdma::{
-    AtomicArgs, AtomicOp, Control, DeregisterError, Iov, Kind, MAX_IOVS, MAX_RDMA_LEN, Memory, MemoryHandle,
-    Operation, Operations, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus,
+    AtomicArgs, Control, Iov, Kind, MAX_IOVS, MAX_RDMA_LEN, Memory, MemoryHandle, Operation, Operations,
+    RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus,
 };
 use crate::socket::{Wants, key};
 use crate::wire::Extension;
@@ -96,10 +95,7 @@ impl Rds<'_> {
         node.protocol.sockets.open(handle)?;
         node.finish_released(|id, entry| id == memory.id() && entry.owner == handle)?;
         let memories = node.protocol.operations.memories_mut();
-        let taken = memories.take(handle, memory).map_err(|kept| match kept {
-            DeregisterError::NotFound => RdsError::InvalidArgument,
-            DeregisterError::InUse => RdsError::Again,
-        })?;
+        let taken = memories.take(handle, memory)?;
         let freed = free_lmr(node.adapter, taken.lmr_bits);
         if freed.is_err() {
             memories.put_back(memory, taken);
@@ -183,15 +179,11 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             extension = Some(Extension::Rdma { rkey: args.cookie.rkey() });
         }
         if operation.is_none() {
-            let offered = match control.map {
-                Some((memory, flags)) => {
-                    cookie =
-                        Some(self.offer(from, memory, flags, OfferTo::Peer(connection), Some(connection))?);
-                    cookie
-                }
-                None => control.dest,
-            };
             let foreign = self.protocol.connection(connection).foreign;
+            if let Some((memory, flags)) = control.map {
+                cookie = Some(self.offer(from, memory, flags, foreign, Some(connection))?);
+            }
+            let offered = cookie.or(control.dest);
             if offered.is_some_and(|offered| !self.protocol.regions.give(from, offered, foreign)) {
                 return Err(RdsError::InvalidArgument);
             }
@@ -214,7 +206,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NotSupported`]: see
-    /// [`sendmsg`](Rds::sendmsg).
+    /// [`sendmsg`](crate::Rds::sendmsg).
     pub(crate) fn requests<'c>(
         &self,
         owner: SocketHandle,
@@ -243,7 +235,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     ///
     /// # Errors
     /// [`RdsError::NoMemory`], [`RdsError::Exhausted`], [`RdsError::NoBufferSpace`]: see
-    /// [`sendmsg`](Self::sendmsg).
+    /// [`sendmsg`](crate::Rds::sendmsg).
     pub(crate) fn entry_for_operation(
         &mut self,
         owner: SocketHandle,
@@ -267,7 +259,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::NoBufferSpace`], [`RdsError::Exhausted`],
-    /// [`RdsError::NoMemory`], [`RdsError::Dat`]: see [`sendmsg`](Rds::sendmsg).
+    /// [`RdsError::NoMemory`], [`RdsError::Dat`]: see [`sendmsg`](crate::Rds::sendmsg).
     pub(crate) fn create_operation(
         &mut self,
         (owner, connection): (SocketHandle, ConnectionId),
@@ -396,12 +388,7 @@ impl<'c> Request<'c> {
         if args.local.len() != 8 || !args.local.va().is_multiple_of(8) || !address.is_multiple_of(8) {
             return Err(RdsError::InvalidArgument);
         }
-        let kind = match args.op.plain()? {
-            AtomicOp::CompareSwap { compare, swap } | AtomicOp::MaskedCompareSwap { compare, swap, .. } => {
-                Kind::CompareSwap { compare, swap }
-            }
-            AtomicOp::FetchAdd { add } | AtomicOp::MaskedFetchAdd { add, .. } => Kind::FetchAdd { add },
-        };
+        let kind = args.op.kind()?;
         let local = core::slice::from_ref(&args.local);
         Ok(Self { kind, cookie, remote_offset, local, rights: LOCAL, flags, user_token })
     }

@@ -5,6 +5,7 @@ use dat_nostd::{Adapter, CloseFlags, Platform};
 use crate::connection::Objects as ConnectionObjects;
 use crate::error::RdsError;
 use crate::io::Rds;
+use crate::io::objects::choose_burst;
 use crate::io::{Held, Objects};
 use crate::rdma::RdmaStatus;
 use crate::reason::DownReason;
@@ -58,7 +59,7 @@ impl Rds<'_> {
         match Objects::create(node.adapter, (ia, async_evd), memory, &node.protocol.limits, count) {
             Ok(objects) => {
                 *node.objects = objects;
-                node.objects.choose_burst(&node.protocol.sockets);
+                choose_burst(node.objects, &node.protocol.sockets);
                 Ok(())
             }
             Err(error) => {

@@ -10,7 +10,7 @@ use dat_nostd::{
     Platform, PzHandle, ReturnType, RmrCompletion, RmrHandle, Subtype,
 };
 
-use crate::connection::{Connection, CookieKind, State};
+use crate::connection::{CookieKind, State};
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, MemoryId, SocketHandle, WindowId};
 use crate::io::Node;
@@ -94,13 +94,13 @@ impl<P: Platform> Node<'_, '_, '_, P> {
                 }
             }
         };
-        let found = find(&self.protocol);
+        let found = find(self.protocol);
         if found.is_some() {
             return found;
         }
         // Completions that were not polled yet may free entries of the send queue.
         self.poll_requests();
-        find(&self.protocol)
+        find(self.protocol)
     }
 
     /// Posts a bind of an unbound window, or an unbind of a bound one. Returns its key.
@@ -308,7 +308,8 @@ impl Protocol<'_> {
     /// Returns whether a bind can be posted on a connection. One entry is left for an
     /// acknowledgement.
     fn takes_bind(&self, id: ConnectionId) -> bool {
-        takes_bind(self.connection(id), self.limits.request_depth)
+        let connection = self.connection(id);
+        connection.state == State::Up && connection.tx.has_room(self.limits.request_depth)
     }
 
     /// Records that the newest bind of a window was executed. Returns whether the window was
@@ -330,11 +331,6 @@ impl Protocol<'_> {
             self.operations.memories_mut().leave(memory);
         }
     }
-}
-
-/// Returns whether a bind can be posted on a connection with this depth of the send queue.
-fn takes_bind(connection: &Connection, depth: u16) -> bool {
-    connection.state == State::Up && connection.objects.ep != 0 && connection.tx.has_room(depth)
 }
 
 /// Frees a window, if there is one.

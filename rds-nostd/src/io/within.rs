@@ -14,7 +14,6 @@ use dat_nostd::{LmrHandle, MemPriv, Platform, SoleAccess};
 use crate::error::RdsError;
 use crate::ids::SocketHandle;
 use crate::io::Node;
-use crate::io::offers::OfferTo;
 use crate::io::rdma::Request;
 use crate::rdma::{Control, Kind, Operation, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus};
 use crate::wire::{Extension, Header};
@@ -32,7 +31,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     /// is not delivered if an operation fails.
     ///
     /// # Errors
-    /// See [`sendmsg`](Self::sendmsg).
+    /// See [`sendmsg`](crate::Rds::sendmsg).
     pub(crate) fn send_along_within(
         &mut self,
         from: SocketHandle,
@@ -54,7 +53,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         if let Some(owner) = protocol.deliver_within(within, &extensions) {
             let header = Header { extensions, ..Header::acknowledgement(0) };
             protocol.regions.used(&header, owner, protocol.local, &mut protocol.counters);
-            self.free_spent_regions();
+            self.revoke_spent();
         }
         Ok(cookie)
     }
@@ -63,7 +62,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     /// failed, or the message is empty and silent.
     ///
     /// # Errors
-    /// See [`sendmsg`](Self::sendmsg). No control message was executed then.
+    /// See [`sendmsg`](crate::Rds::sendmsg). No control message was executed then.
     fn attach_within(
         &mut self,
         from: SocketHandle,
@@ -78,7 +77,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             return Ok(comes.then_some(Attached { cookie: None, extensions }));
         }
         let cookie = match control.map {
-            Some((memory, flags)) => Some(self.offer(from, memory, flags, OfferTo::Node, None)?),
+            Some((memory, flags)) => Some(self.offer(from, memory, flags, self.protocol.local, None)?),
             None => None,
         };
         let Some(offered) = cookie.or(control.dest) else { return Ok(Some(Attached::default())) };
@@ -94,7 +93,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     /// common, or `None` if one failed.
     ///
     /// # Errors
-    /// See [`sendmsg`](Self::sendmsg). No operation was executed then.
+    /// See [`sendmsg`](crate::Rds::sendmsg). No operation was executed then.
     fn operate_within(
         &mut self,
         from: SocketHandle,

@@ -25,18 +25,14 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         let own = connection.objects.zone;
         // This zone may belong to an earlier peer of the entry, if another connection of the
         // current peer has a zone.
-        let others = self.protocol.connections.of_peer(connection.foreign);
-        let of_peer = others.filter(|(other, _)| *other != id).map(|(_, other)| other.objects);
-        let theirs = of_peer
-            .filter(|objects| objects.zone != 0)
-            .map(|objects| (objects.zone, objects.zone_lmr, objects.lmr_context))
-            .next();
+        let others = self.protocol.connections.of_peer(connection.foreign).filter(|(other, _)| *other != id);
+        let theirs = others.map(|(_, other)| other.objects).find(|objects| objects.zone != 0);
         let (zone, zone_lmr, lmr_context) = match theirs {
-            Some(theirs) => {
-                if own != theirs.0 {
+            Some(Objects { zone, zone_lmr, lmr_context, .. }) => {
+                if own != zone {
                     self.free_zone_of(id)?;
                 }
-                theirs
+                (zone, zone_lmr, lmr_context)
             }
             None if own != 0 => return Ok(PzHandle::from_bits(own)),
             None => self.create_zone()?,

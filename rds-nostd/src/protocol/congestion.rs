@@ -40,10 +40,11 @@ impl Protocol<'_> {
     }
 
     /// Marks or clears a port of ours, and sends the map to all peers. A peer that is down is
-    /// reconnected only if a port clears, because its sockets may wait for that. It gets the map in
-    /// any case when it connects.
+    /// reconnected only if a port clears, because its sockets may wait for that. Every peer
+    /// gets the map when it connects. Port 0 stands for sockets that peers cannot reach: with loopback
+    /// addresses, or unbound.
     fn mark_own_port(&mut self, port: u16, marked: bool) {
-        let Some((frame, index, word)) = self.own_word(port) else { return };
+        let Some((frame, index, word)) = self.own_word(port).filter(|_| port != 0) else { return };
         let bit = port_mask(port);
         self.frames.set_payload_word(frame, index, if marked { word | bit } else { word & !bit });
         self.counters.cong_update_queued += 1;
@@ -73,42 +74,28 @@ impl Protocol<'_> {
         let full = socket.receive_bytes > socket.receive_buffer || socket.receive_frames > most || short;
         if full && !socket.congested {
             socket.congested = true;
-            self.mark_socket(slot, true);
+            let port = socket.peers_port;
+            self.mark_own_port(port, true);
         }
     }
 
     /// Clears a socket's port if the socket is under its limits again, or those of all sockets if
     /// the pool is no longer short.
     pub(crate) fn relieve(&mut self, slot: usize) {
+        let mut slots = slot..slot + 1;
         if self.pool_short && self.receiving.beyond() <= self.limits.congested_common / 2 {
-            self.pool_short = false;
-            for slot in 0..self.sockets.len() {
-                self.relieve_one(slot);
-            }
-        } else {
-            self.relieve_one(slot);
+            (self.pool_short, slots) = (false, 0..self.sockets.len());
         }
-    }
-
-    /// Clears a socket's port if the socket is under its limits.
-    fn relieve_one(&mut self, slot: usize) {
         let (most, short) = (self.limits.congested_frames, self.pool_short);
-        let Some(socket) = self.sockets.get_mut(slot) else { return };
-        let low = socket.receive_bytes <= socket.receive_buffer / 2 && socket.receive_frames <= most / 2;
-        // While the pool is short, only sockets without unread messages are cleared.
-        if socket.congested && low && (!short || socket.receive_frames == 0) {
-            socket.congested = false;
-            self.mark_socket(slot, false);
-        }
-    }
-
-    /// Marks or clears a socket's port in our map. Sockets that peers cannot reach, with loopback
-    /// addresses or unbound, are not in the map.
-    fn mark_socket(&mut self, slot: usize, marked: bool) {
-        if let Some(port) = self.sockets.get(slot).map(|socket| socket.peers_port)
-            && port != 0
-        {
-            self.mark_own_port(port, marked);
+        for slot in slots {
+            let Some(socket) = self.sockets.get_mut(slot) else { return };
+            let low = socket.receive_bytes <= socket.receive_buffer / 2 && socket.receive_frames <= most / 2;
+            // While the pool is short, only sockets without unread messages are cleared.
+            if socket.congested && low && (!short || socket.receive_frames == 0) {
+                socket.congested = false;
+                let port = socket.peers_port;
+                self.mark_own_port(port, false);
+            }
         }
     }
 

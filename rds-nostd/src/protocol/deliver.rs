@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::error::RdsError;
-use crate::frames::{Inbox, Marks, Place, ReadInSlot, Unread, Use};
+use crate::frames::{Inbox, Marks, Place, Unread, Use};
 use crate::ids::{MessageId, SocketHandle};
 use crate::message::{FramesHandle, LentMessage, Received};
 use crate::protocol::Protocol;
@@ -75,12 +75,12 @@ impl Protocol<'_> {
         if socket.has_events() {
             return None;
         }
-        let read = frames.read_in_slot(&mut socket.received, buffer)?;
-        let ReadInSlot { connection: id, sport, message_len, len } = read;
+        let (unread, len) = frames.read_in_slot(&mut socket.received, buffer)?;
+        let Unread { connection, sport, len: message_len, .. } = unread;
         socket.has_read(message_len, 1);
         counters.recv_delivered += 1;
         let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
-        let connection = connections.at_mut(id);
+        let connection = connections.at_mut(connection?);
         connection.rx.ring.free();
         let from = SocketAddr::new(address(connection.foreign), sport);
         Some((Received { from, len, message_len, cookie: None }, more))
@@ -166,7 +166,7 @@ impl Protocol<'_> {
     /// Frees the frames of a lent message. Returns the socket that it was read from, or `None` if
     /// they were not lent.
     pub(crate) fn take_back_lent(&mut self, handle: FramesHandle) -> Option<SocketHandle> {
-        let frames = self.frames.end_loan(&handle)?;
+        let frames = self.frames.lent_frames(&handle)?;
         if let Ok(socket) = self.sockets.open_mut(handle.owner) {
             socket.has_read(handle.len, frames);
             socket.loans -= 1;

@@ -51,6 +51,12 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    /// Returns a SEND of one segment, which wakes the peer.
+    #[inline]
+    pub(super) const fn new(address: u64, len: usize, cookie: u64, signal: bool) -> Self {
+        Self { address, len: len as u32, lent: None, cookie, signal, solicit: true, fence: false }
+    }
+
     /// Returns the completion flags of the post.
     #[inline]
     pub(crate) fn flags(&self) -> CompletionFlags {
@@ -183,29 +189,18 @@ impl<'f, 's> Flow<'f, 's> {
         let (index, is_reported) = self.connection.map.next_fragment();
         let (last, signal) = (index + 1 == MAP_FRAGMENTS, is_reported || self.is_report_due());
         let frame = self.own_map.get(usize::from(index)).copied().flatten();
-        Segment {
-            address: frame.map_or(0, |frame| self.frames.address(frame)),
-            len: (HEADER_LEN + FRAGMENT_LEN) as u32,
-            lent: None,
-            cookie: self.cookie(CookieKind::Message, self.connection.tx.posts + 1),
-            signal,
-            solicit: last,
-            fence: false,
-        }
+        let address = frame.map_or(0, |frame| self.frames.address(frame));
+        let cookie = self.cookie(CookieKind::Message, self.connection.tx.posts + 1);
+        let segment = Segment::new(address, HEADER_LEN + FRAGMENT_LEN, cookie, signal);
+        Segment { solicit: last, ..segment }
     }
 
     /// Returns an acknowledgement frame. Only one is in flight at a time; the next covers all later
     /// arrivals.
     pub(crate) fn acknowledgement(&mut self) -> Segment {
-        Segment {
-            address: self.frames.write_acknowledgement(self.id.index(), self.connection.rx.ack_value),
-            len: HEADER_LEN as u32,
-            lent: None,
-            cookie: self.cookie(CookieKind::Acknowledgement, self.connection.tx.posts + 1),
-            signal: true,
-            solicit: true,
-            fence: false,
-        }
+        let address = self.frames.write_acknowledgement(self.id.index(), self.connection.rx.ack_value);
+        let cookie = self.cookie(CookieKind::Acknowledgement, self.connection.tx.posts + 1);
+        Segment::new(address, HEADER_LEN, cookie, true)
     }
 
     /// Returns whether the next post needs a CQE in any case.

@@ -28,35 +28,21 @@ impl Protocol<'_> {
     pub(crate) fn due(&mut self, id: ConnectionId, now: Instant) -> Due {
         let connection = self.connections.at_mut(id);
         match connection.state {
-            State::Free | State::Failed => Due::Nothing,
-            State::Down if !connection.wants_up() => Due::Nothing,
-            State::Down if now >= connection.reconnect.retry_at => Due::Connect,
-            State::Down => {
+            State::Down if connection.wants_up() => {
                 let retry_at = connection.reconnect.retry_at;
+                if now >= retry_at {
+                    return Due::Connect;
+                }
                 self.connections.arm(id, retry_at);
                 Due::Nothing
             }
+            State::Free | State::Failed | State::Down => Due::Nothing,
             State::Connecting | State::Accepting => Due::Serve,
-            State::Up => self.due_up(id, now),
+            State::Up => self.plan(id, now),
         }
-    }
-
-    fn due_up(&mut self, id: ConnectionId, now: Instant) -> Due {
-        let connection = self.connections.at_mut(id);
-        let Connection { rx, tx, reconnect, links, .. } = &*connection;
-        let is_planned = rx.is_planned(links.is_armed(), now);
-        if is_planned && !connection.waits_for_peer() {
-            connection.reconnect.probe_at = None;
-            return Due::Serve;
-        }
-        // An armed deadline is that of the probe, or earlier.
-        let is_probed = links.is_armed() && reconnect.probe_at.is_some_and(|at| now < at);
-        let is_limited = rx.partial.is_some() || tx.cancelled_until > Instant::ORIGIN;
-        if is_planned && is_probed && !is_limited { Due::Serve } else { self.plan(id, now) }
     }
 
     /// Arms the next deadline of the connection, and handles deadlines that have passed.
-    #[inline(never)]
     fn plan(&mut self, id: ConnectionId, now: Instant) -> Due {
         let connection = self.connections.at_mut(id);
         let mut deadline = Instant::MAX;

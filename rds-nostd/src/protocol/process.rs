@@ -112,10 +112,8 @@ impl Protocol<'_> {
     #[inline(never)]
     fn take_rest(&mut self, id: ConnectionId, (frame, length): (FrameId, u32), now: Instant) {
         self.connections.at_mut(id).rx.ring.take();
-        let processed = match self.frames.parse(frame, length) {
-            Ok(parsed) => self.process(id, frame, parsed, now),
-            Err(reason) => Err(reason),
-        };
+        let parsed = self.frames.parse(frame, length);
+        let processed = parsed.and_then(|parsed| self.process(id, frame, parsed, now));
         if let Err(reason) = processed {
             self.counters.recv_drop_bad_checksum += u64::from(reason == DownReason::BadChecksum);
             self.counters.recv_protocol_errors += 1;

@@ -53,7 +53,7 @@ impl Protocol<'_> {
         let rx = &self.connections.at(id).rx;
         let port = self.frames.message(rx.partial?).dport;
         let may = self.now >= rx.barred_until && !self.sockets.is_congested(port);
-        self.missing(rx).filter(|_| may)
+        Some(self.to_come(rx)?.saturating_sub(u32::from(rx.ring.waiting()))).filter(|_| may)
     }
 
     /// Returns whether a waiting connection still needs the reserve: it may have got common frames
@@ -68,11 +68,6 @@ impl Protocol<'_> {
         let taken = self.receiving.beyond().saturating_sub(self.receiving.common());
         let left = self.limits.reserve.saturating_sub(taken);
         self.wanted_of_reserve(id).is_some_and(|wanted| wanted <= left)
-    }
-
-    /// Returns the number of missing fragments without a receive.
-    fn missing(&self, rx: &Rx) -> Option<u32> {
-        Some(self.to_come(rx)?.saturating_sub(u32::from(rx.ring.waiting())))
     }
 
     /// Returns the number of missing fragments.

@@ -57,7 +57,7 @@ impl Protocol<'_> {
         room.min(self.free_frames())
     }
 
-    /// Returns the number of free frames. It may be below the shares while receives of a failed
+    /// Returns the number of free frames. This number may be below the shares while receives of a failed
     /// device are withheld.
     pub(crate) fn free_frames(&self) -> u32 {
         self.frames.free_count() as u32

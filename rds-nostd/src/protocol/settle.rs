@@ -4,11 +4,11 @@
 use dat_nostd::{Duration, Instant};
 
 use crate::connection::{Cookie, CookieKind, Tx};
+use crate::error::RdsError;
 use crate::frames::{Frame, Marks, Queue};
-use crate::ids::SocketHandle;
-use crate::ids::{ConnectionId, MessageId};
+use crate::ids::{ConnectionId, MessageId, SocketHandle};
 use crate::protocol::Protocol;
-use crate::rdma::{Ending, Operations, RdmaStatus};
+use crate::rdma::{Operations, RdmaStatus};
 use crate::wire::Flags;
 
 /// Time without completions after which a connection breaks because a call waits for its cancelled
@@ -45,7 +45,7 @@ impl Protocol<'_> {
     }
 
     /// Records that a post failed. If it was a transfer of an operation, the operation reports it.
-    pub(crate) fn failed(&mut self, cookie: Cookie, ending: Ending) {
+    pub(crate) fn failed(&mut self, cookie: Cookie, status: RdmaStatus) {
         let tx = &self.connections.at(cookie.connection).tx;
         if tx.operations == 0 {
             return;
@@ -56,7 +56,7 @@ impl Protocol<'_> {
         while let Some(message) = next {
             let descriptor = self.frames.message(message);
             if let Some(operation) = descriptor.operation {
-                self.operations.note_failure(operation, number, ending);
+                self.operations.note_failure(operation, number, status);
             }
             next = descriptor.next_message.filter(|_| Some(message) != first_unsent);
         }
@@ -120,6 +120,15 @@ impl Protocol<'_> {
         } else {
             tx.waits_for_hca = true;
         }
+    }
+
+    /// Returns whether the send buffer of a socket has space. A buffer of 0 still admits empty
+    /// messages.
+    pub(crate) fn may_send(&self, owner: SocketHandle) -> Result<bool, RdsError> {
+        let socket = self.sockets.open(owner)?;
+        let has_space = |bytes: usize| bytes < socket.send_buffer || bytes == 0;
+        let sent = socket.send_bytes;
+        Ok(has_space(sent) || has_space(sent - self.acknowledged_early(owner).1))
     }
 
     /// Returns the messages and bytes of a socket that peers have acknowledged, and that still

@@ -2,6 +2,8 @@
 
 use core::net::SocketAddr;
 
+use dat_nostd::DatResult;
+
 use crate::connection::{Connection, Cookie, Objects, State, port_mask};
 use crate::counters::Counters;
 use crate::error::RdsError;
@@ -57,8 +59,9 @@ impl Body<'_> {
 
 /// Posts a message while it is queued.
 pub(crate) trait Outlet {
-    /// Returns false if the message could not be posted.
-    fn post(&mut self, objects: &Objects, segment: &Segment) -> bool;
+    /// # Errors
+    /// DAT's: the message could not be posted.
+    fn post(&mut self, objects: &Objects, segment: &Segment) -> DatResult<()>;
 }
 
 impl Protocol<'_> {
@@ -151,10 +154,9 @@ impl Protocol<'_> {
         socket.send_bytes += payload.len();
         socket.send_messages += 1;
         counters.send_queued += 1;
-        let (cookie, len) = (Cookie::numbered(tx.cookies, number), HEADER_LEN as u32 + len);
-        let segment =
-            Segment { address, len, lent: None, cookie, signal: reports, solicit: true, fence: false };
-        let posted = outlet.post(&connection.objects, &segment);
+        let cookie = Cookie::numbered(tx.cookies, number);
+        let segment = Segment::new(address, HEADER_LEN + payload.len(), cookie, reports);
+        let posted = outlet.post(&connection.objects, &segment).is_ok();
         if !posted || connection.reconnect.probe_at.is_none() {
             self.sent_first(id, message, posted);
         }
@@ -241,14 +243,14 @@ impl Protocol<'_> {
         if len > longest || len > socket.send_buffer && socket.profile == Profile::Linux {
             return Err(RdsError::MessageSize);
         }
-        if !socket.may_send() {
+        if !self.may_send(from)? {
             self.counters.send_queue_full += 1;
             return Err(RdsError::Again);
         }
         Ok(())
     }
 
-    /// Appends a composed message to its connection's queue. It cannot be lost from here on.
+    /// Appends a composed message to its connection's queue. The message cannot be lost from here on.
     pub(crate) fn enqueue(&mut self, outgoing: Outgoing, from: SocketHandle) {
         let Outgoing { connection: id, message } = outgoing;
         let Self { connections, frames, sockets, counters, sending, .. } = self;
@@ -273,11 +275,6 @@ impl Protocol<'_> {
         connections.make_due(id);
     }
 
-    /// Frees a composed message.
-    pub(crate) fn withdraw(&mut self, outgoing: Outgoing) {
-        self.frames.give_message(outgoing.message);
-    }
-
     #[cold]
     fn refuse_congested(&mut self, from: SocketHandle, to: Option<ConnectionId>, port: u16) -> RdsError {
         self.counters.cong_send_error += 1;
@@ -294,7 +291,7 @@ impl Protocol<'_> {
         RdsError::Congested
     }
 
-    /// Fills frames with a loopback message. It cannot be refused from here on, and ends with
+    /// Fills frames with a loopback message. The message cannot be refused from here on, and ends with
     /// [`deliver_within`](Self::deliver_within) or [`withdraw_within`](Self::withdraw_within).
     ///
     /// # Errors

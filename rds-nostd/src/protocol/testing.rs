@@ -5,7 +5,7 @@ use std::boxed::Box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::vec::Vec;
 
-use dat_nostd::{Instant, ReceiveDto, Wake};
+use dat_nostd::{DatResult, DatReturn, Instant, ReceiveDto, ReturnType, Wake};
 
 use crate::config::RdsConfig;
 use crate::connection::{Connection, Map, Objects, Remembered};
@@ -39,9 +39,9 @@ struct SendQueue {
 }
 
 impl Outlet for SendQueue {
-    fn post(&mut self, _: &Objects, _: &Segment) -> bool {
+    fn post(&mut self, _: &Objects, _: &Segment) -> DatResult<()> {
         self.posts += usize::from(!self.full);
-        !self.full
+        if self.full { Err(DatReturn::new(ReturnType::InsufficientResources)) } else { Ok(()) }
     }
 }
 

@@ -72,9 +72,8 @@ impl Gathered {
 /// All SGEs of a node.
 pub(crate) struct Iovs<'s> {
     entries: &'s mut [Iov],
-    /// Entries beyond this were never used. Freed entries are in a list.
-    used: usize,
-    given_back: Option<IovId>,
+    /// First of the list of free entries.
+    free: Option<IovId>,
     in_use: usize,
 }
 
@@ -82,8 +81,10 @@ impl<'s> Iovs<'s> {
     pub(crate) fn new(entries: &'s mut [Iov]) -> Self {
         let count = entries.len().min(IovId::MOST);
         let (entries, _) = entries.split_at_mut(count);
-        entries.fill(Iov::EMPTY);
-        Self { entries, used: 0, given_back: None, in_use: 0 }
+        for (index, entry) in entries.iter_mut().enumerate() {
+            *entry = Iov { next: (index + 1 < count).then(|| IovId::new(index + 1)), ..Iov::EMPTY };
+        }
+        Self { entries, free: (count > 0).then(|| IovId::new(0)), in_use: 0 }
     }
 
     /// Returns the number of entries.
@@ -102,21 +103,10 @@ impl<'s> Iovs<'s> {
 
     /// Appends an SGE to a list. Returns false if the table is full.
     pub(crate) fn push(&mut self, list: &mut IovList, iov: Iov) -> bool {
-        let id = match self.given_back {
-            Some(id) => {
-                self.given_back = self.get(id).and_then(|free| free.next);
-                id
-            }
-            None if self.used < self.entries.len() => {
-                self.used += 1;
-                IovId::new(self.used - 1)
-            }
-            None => return false,
-        };
+        let Some(id) = self.free else { return false };
+        let Some(entry) = self.entries.get_mut(id.index()) else { return false };
+        self.free = core::mem::replace(entry, Iov { next: None, ..iov }).next;
         self.in_use += 1;
-        if let Some(entry) = self.entries.get_mut(id.index()) {
-            *entry = Iov { next: None, ..iov };
-        }
         match list.last.replace(id).and_then(|last| self.entries.get_mut(last.index())) {
             Some(last) => last.next = Some(id),
             None => (list.first, list.unposted) = (Some(id), Some(id)),
@@ -145,11 +135,6 @@ impl<'s> Iovs<'s> {
         Some((parts, count))
     }
 
-    /// Returns the first SGE of a list.
-    pub(crate) fn first(&self, list: &IovList) -> Option<&Iov> {
-        self.get(list.first?)
-    }
-
     /// Returns the SGEs of a list.
     pub(crate) fn iter(&self, list: &IovList) -> impl Iterator<Item = &Iov> {
         let mut next = list.first;
@@ -163,7 +148,7 @@ impl<'s> Iovs<'s> {
     /// Removes the first SGE of a list.
     pub(crate) fn pop(&mut self, list: &mut IovList) -> Option<Iov> {
         let id = list.first?;
-        let free = self.given_back.replace(id);
+        let free = self.free.replace(id);
         let entry = self.entries.get_mut(id.index())?;
         let iov = core::mem::replace(entry, Iov { next: free, ..Iov::EMPTY });
         self.in_use -= 1;
@@ -175,7 +160,7 @@ impl<'s> Iovs<'s> {
     }
 
     /// Returns the next transfer of a list, and the rest of the list.
-    fn walk(&self, list: &IovList) -> (Gathered, Option<IovId>) {
+    pub(crate) fn gather(&self, list: &IovList) -> (Gathered, Option<IovId>) {
         let mut gathered = Gathered { iovs: [Iov::EMPTY; GATHER], count: 0 };
         let mut next = list.unposted;
         for place in &mut gathered.iovs {
@@ -187,18 +172,9 @@ impl<'s> Iovs<'s> {
         (gathered, next)
     }
 
-    pub(crate) fn gather(&self, list: &IovList) -> Gathered {
-        self.walk(list).0
-    }
-
-    /// Returns whether the next transfer of a list is its last.
-    pub(crate) fn is_last(&self, list: &IovList) -> bool {
-        self.walk(list).1.is_none()
-    }
-
     /// Advances past the transfer of [`gather`](Self::gather). Returns its bytes.
     pub(crate) fn posted(&self, list: &mut IovList) -> u64 {
-        let (gathered, next) = self.walk(list);
+        let (gathered, next) = self.gather(list);
         list.unposted = next;
         gathered.len()
     }
@@ -220,15 +196,15 @@ mod tests {
             let mut beyond = IovList::EMPTY;
             assert!(!iovs.push(&mut beyond, Iov::EMPTY) && beyond.first.is_none() && iovs.room() == 0);
             let [_, mut odd] = lists;
-            let (first, bytes) = (iovs.gather(&odd), iovs.posted(&mut odd));
+            let (first, bytes) = (iovs.gather(&odd).0, iovs.posted(&mut odd));
             assert_eq!(
                 first.iter().map(|iov| iov.address).collect::<std::vec::Vec<_>>(),
                 [1, 3, 5, 7, 9, 11]
             );
             assert_eq!((first.len(), bytes), (42, 42));
-            assert!(iovs.is_last(&odd) && !odd.is_posted());
+            assert!(iovs.gather(&odd).1.is_none() && !odd.is_posted());
             assert_eq!(iovs.posted(&mut odd), 14 + 16 + 18 + 20);
-            assert!(odd.is_posted() && iovs.gather(&odd).count == 0);
+            assert!(odd.is_posted() && iovs.gather(&odd).0.count == 0);
             for mut list in [lists[0], odd] {
                 let mut count = 0;
                 while iovs.pop(&mut list).is_some() {

@@ -1,7 +1,7 @@
 //! Registered memory of sockets, which operations use without another registration.
 
-use crate::ids::MemoryId;
-use crate::ids::SocketHandle;
+use crate::error::RdsError;
+use crate::ids::{MemoryId, SocketHandle};
 
 /// Handle of memory that a socket registered
 /// ([`Rds::register_memory`](crate::Rds::register_memory)). A stale handle stays invalid when its
@@ -62,15 +62,6 @@ pub(crate) struct Part {
     pub(crate) address: u64,
 }
 
-/// Error of deregistering memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeregisterError {
-    /// The socket does not own such memory.
-    NotFound,
-    /// Operations use the memory, or a part of it is offered.
-    InUse,
-}
-
 /// All memory that sockets registered.
 pub(crate) struct Memories<'s>(&'s mut [Memory]);
 
@@ -106,17 +97,18 @@ impl<'s> Memories<'s> {
     }
 
     /// Removes a socket's memory from the table.
-    pub(crate) fn take(
-        &mut self,
-        owner: SocketHandle,
-        handle: MemoryHandle,
-    ) -> Result<Memory, DeregisterError> {
-        let entry = self.0.get_mut(usize::from(handle.slot)).ok_or(DeregisterError::NotFound)?;
-        if !entry.is_there() || entry.generation != handle.generation || entry.owner != owner {
-            return Err(DeregisterError::NotFound);
-        }
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`]: the socket does not own such memory. [`RdsError::Again`]:
+    /// operations use it, or a part of it is offered.
+    pub(crate) fn take(&mut self, owner: SocketHandle, handle: MemoryHandle) -> Result<Memory, RdsError> {
+        let entry = self.0.get_mut(usize::from(handle.slot));
+        let is_it = |entry: &&mut Memory| {
+            entry.is_there() && entry.generation == handle.generation && entry.owner == owner
+        };
+        let entry = entry.filter(is_it).ok_or(RdsError::InvalidArgument)?;
         if entry.users > 0 {
-            return Err(DeregisterError::InUse);
+            return Err(RdsError::Again);
         }
         let generation = entry.generation;
         Ok(core::mem::replace(entry, Memory { generation, ..Memory::EMPTY }))
@@ -186,11 +178,11 @@ mod tests {
         assert_eq!(memories.enter(OWNER, 5, usize::MAX, usize::MAX), None);
         let part = memories.enter(OWNER, 5, 1001, 99).expect("inside");
         assert_eq!(part.address, 70_001);
-        assert_eq!(memories.take(OWNER, handle).err(), Some(DeregisterError::InUse));
+        assert_eq!(memories.take(OWNER, handle).err(), Some(RdsError::Again));
         memories.leave(part.memory);
-        assert_eq!(memories.take(OTHER, handle).err(), Some(DeregisterError::NotFound));
+        assert_eq!(memories.take(OTHER, handle).err(), Some(RdsError::InvalidArgument));
         assert_eq!(memories.take(OWNER, handle).map(|memory| memory.lmr_bits), Ok(9));
-        assert_eq!(memories.take(OWNER, handle).err(), Some(DeregisterError::NotFound));
+        assert_eq!(memories.take(OWNER, handle).err(), Some(RdsError::InvalidArgument));
         assert_ne!(memories.insert(memory), Some(handle), "another name");
     }
 }

@@ -19,9 +19,9 @@ use crate::error::RdsError;
 
 pub use iov::MAX_IOVS;
 pub(crate) use iov::{GATHER, Iov};
+pub(crate) use memories::Memory;
 pub use memories::MemoryHandle;
-pub(crate) use memories::{DeregisterError, Memory};
-pub(crate) use operations::{Ending, Kind, Operation, Operations, Transfer};
+pub(crate) use operations::{Kind, Operation, Operations, Transfer};
 pub(crate) use regions::{Region, Regions};
 pub(crate) use windows::{Use, Window, Windows};
 
@@ -182,15 +182,15 @@ impl AtomicOp {
     ///
     /// # Errors
     /// [`RdsError::NotSupported`]: no equivalent exists.
-    pub const fn plain(self) -> Result<Self, RdsError> {
-        match self {
-            Self::MaskedCompareSwap { compare, swap, compare_mask: u64::MAX, swap_mask: u64::MAX } => {
-                Ok(Self::CompareSwap { compare, swap })
+    pub(crate) const fn kind(self) -> Result<Kind, RdsError> {
+        Ok(match self {
+            Self::CompareSwap { compare, swap }
+            | Self::MaskedCompareSwap { compare, swap, compare_mask: u64::MAX, swap_mask: u64::MAX } => {
+                Kind::CompareSwap { compare, swap }
             }
-            Self::MaskedFetchAdd { add, nocarry_mask: 0 } => Ok(Self::FetchAdd { add }),
-            Self::MaskedCompareSwap { .. } | Self::MaskedFetchAdd { .. } => Err(RdsError::NotSupported),
-            plain => Ok(plain),
-        }
+            Self::FetchAdd { add } | Self::MaskedFetchAdd { add, nocarry_mask: 0 } => Kind::FetchAdd { add },
+            _ => return Err(RdsError::NotSupported),
+        })
     }
 }
 

@@ -5,8 +5,7 @@
 //! operation executes twice: a broken connection drops each operation that has begun, with its
 //! message.
 
-use crate::ids::OperationId;
-use crate::ids::SocketHandle;
+use crate::ids::{OperationId, SocketHandle};
 use crate::rdma::iov::{GATHER, Gathered, Iov, IovList, Iovs};
 use crate::rdma::memories::{Memories, Memory};
 use crate::rdma::{RdmaFlags, RdmaNotify, RdmaStatus};
@@ -25,16 +24,6 @@ pub(crate) enum Kind {
     FetchAdd {
         add: u64,
     },
-}
-
-/// Status of a failed work request of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// Flushed with its queue pair.
-    Flushed,
-    /// The peer denied the access.
-    Denied,
-    Other,
 }
 
 /// A transfer of an operation.
@@ -177,7 +166,7 @@ impl<'s> Operations<'s> {
         Some(Transfer {
             kind: operation.kind,
             is_write: operation.flags.contains(RdmaFlags::READWRITE),
-            local: self.iovs.gather(&operation.iovs),
+            local: self.iovs.gather(&operation.iovs).0,
             rkey: operation.rkey,
             remote_address: operation.remote_address,
         })
@@ -185,7 +174,9 @@ impl<'s> Operations<'s> {
 
     /// Returns whether the next transfer of this operation is the last of its message's operations.
     pub(crate) fn is_last_transfer(&self, id: OperationId) -> bool {
-        self.get(id).is_some_and(|operation| self.iovs.is_last(&operation.iovs) && operation.next.is_none())
+        self.get(id).is_some_and(|operation| {
+            self.iovs.gather(&operation.iovs).1.is_none() && operation.next.is_none()
+        })
     }
 
     /// Records that the next transfer of an operation was posted.
@@ -219,14 +210,10 @@ impl<'s> Operations<'s> {
     }
 
     /// Records the failure of post `number` if it was a transfer of the operation.
-    pub(crate) fn note_failure(&mut self, id: OperationId, number: u64, ending: Ending) {
+    pub(crate) fn note_failure(&mut self, id: OperationId, number: u64, status: RdmaStatus) {
         self.for_each(id, |operation| {
             if operation.first_post != 0 && (operation.first_post..=operation.last_post).contains(&number) {
-                match ending {
-                    Ending::Flushed => {}
-                    Ending::Denied => operation.status.set(RdmaStatus::RemoteError),
-                    Ending::Other => operation.status.set(RdmaStatus::OtherError),
-                }
+                operation.status.set(status);
             }
         });
     }
@@ -264,7 +251,7 @@ impl<'s> Operations<'s> {
 
     /// Returns the first SGE of an operation.
     pub(crate) fn first_iov(&self, id: OperationId) -> Option<&Iov> {
-        self.iovs.first(&self.get(id)?.iovs)
+        self.iovs.iter(&self.get(id)?.iovs).next()
     }
 
     /// Returns the parts of an operation's local memory that contain `len` bytes from `offset` on;

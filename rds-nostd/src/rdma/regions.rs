@@ -47,11 +47,6 @@ impl Region {
         self.foreign == 0 || self.foreign == foreign
     }
 
-    /// Returns whether this peer may have received the key.
-    const fn is_given_to(&self, foreign: u128) -> bool {
-        self.given == 0 || self.given == foreign
-    }
-
     fn is_of(&self, owner: SocketHandle) -> bool {
         self.is_there() && self.owner == owner
     }
@@ -161,7 +156,7 @@ impl<'s> Regions<'s> {
             let named =
                 |region: &Region| region.is_of(owner) && region.rkey == rkey && region.is_for(foreign);
             match self.entries.iter_mut().find(|region| named(region)) {
-                Some(region) if !region.is_given_to(foreign) => counters.recv_bad_rkey += 1,
+                Some(region) if region.given != 0 && region.given != foreign => counters.recv_bad_rkey += 1,
                 Some(region) if region.use_once => {
                     region.spent = true;
                     self.some_spent = true;

@@ -85,17 +85,9 @@ impl ConnectData {
     pub fn decode(bytes: &[u8], is_v4: bool) -> Option<Self> {
         let len = if is_v4 { CONNECT_DATA_V4_LEN } else { CONNECT_DATA_V6_LEN };
         let bytes = bytes.get(..len)?;
-        let (source, destination, tail) = if is_v4 {
-            let at = |i: usize| IpAddr::V4(Ipv4Addr::new(bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]));
-            (at(0), at(4), 8)
-        } else {
-            let at = |i: usize| {
-                let mut octets = [0; 16];
-                octets.copy_from_slice(&bytes[i..i + 16]);
-                IpAddr::V6(Ipv6Addr::from(octets))
-            };
-            (at(0), at(16), 32)
-        };
+        let v4 = |i: usize| bytes.get(i..)?.first_chunk().map(|octets: &[u8; 4]| IpAddr::from(*octets));
+        let v6 = |i: usize| bytes.get(i..)?.first_chunk().map(|octets: &[u8; 16]| IpAddr::from(*octets));
+        let (source, destination, tail) = if is_v4 { (v4(0)?, v4(4)?, 8) } else { (v6(0)?, v6(16)?, 32) };
         let version = (bytes[tail], bytes[tail + 1]);
         let mut reserved = [0; 8];
         reserved[1..4].copy_from_slice(&bytes[tail + 5..tail + 8]);
