@@ -191,10 +191,13 @@ fn a_c_program_of_dat_in_a_guest_drives_an_hca_by_vfio() {
     }
 }
 
-/// The unikernel in a QEMU in the guest, on the guest's HCA; `words` are its command line.
+/// The unikernel in a QEMU in the guest, on the guest's HCA; `words` are its command line. `rdma-lab` refuses an HCA whose
+/// interface is up.
 fn nested(lab: &mut Lab, words: &str) -> Vec<String> {
     let script = format!(
-        "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\nrdma-lab boot --vfio $B --image /usr/bin/kernel --limit 1400 {words} 2>&1"
+        "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\n\
+         for net in $(ls /sys/bus/pci/devices/$B/net 2> /dev/null); do ip link set $net down; done\n\
+         rdma-lab boot --vfio $B --image /usr/bin/kernel --limit 1400 {words} 2>&1"
     );
     let answer = lab.run(0, &script, NESTED).expect("the script ends");
     assert!(answer.success(), "{words} ended with {}:\n{}", answer.status, answer.text());
