@@ -331,6 +331,7 @@ mod tests {
                 stall_seconds: 30,
                 grace_seconds: 60,
                 verify: true,
+                dump: false,
                 clear_bars: false,
                 dma_bytes: 3 << 20,
                 hca: Choice::Nth(0),
