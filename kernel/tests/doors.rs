@@ -304,7 +304,7 @@ fn applications_drive_devices_without_unsafe_but_for_dma() {
         let Ok(vectors) = machine.enable_msix(&device, 2) else { return };
         device.reset().ok();
         device.disable_bus_master();
-        machine.clock().idle(0);
+        machine.clock().idle(machine.clock().now());
         let fired: u64 = vectors.take_fired();
         let id = (device.read_config(0), machine.config_space().read(card.address(), 0));
         let on = card.masters_bus(machine.config_space());
