@@ -132,12 +132,12 @@ const BARS: [(&str, Option<f64>); 26] = [
     ("rds.least_send64", None),
     ("rds.send64", Some(332.0)),
     ("rds.least_recv64", None),
-    ("rds.recv64", Some(398.0)),
-    ("rds.acked64", Some(122.0)),
+    ("rds.recv64", Some(391.0)),
+    ("rds.acked64", Some(120.0)),
     (PEERS_SEND, Some(350.0)),
-    (PEERS_RECV, Some(645.0)),
+    (PEERS_RECV, Some(635.0)),
     (COPIED, None),
-    (LENT, Some(199.0)),
+    (LENT, Some(189.0)),
 ];
 /// The cache lines that an operation on a cold endpoint may touch, beside stack, program, registers and what the HCA reaches.
 const MOST_LINES: [(&str, usize); 2] = [(POST_WRITE, 8), (DEQUEUE, 7)];
