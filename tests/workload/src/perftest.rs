@@ -1,7 +1,7 @@
 //! The server of perftest's `ib_write_bw -R`: a connection on which both sides agree, and one on which the client writes.
 //!
 //! The client sends first, and the server answers each message with one of the same length. Versions, sizes of pages and cache
-//! lines, the MTU and reports are returned as they came; the answer to a [`Destination`] is the server's own. Before the first
+//! lines, the MTU and reports are returned as they came; the answer to a `Destination` is the server's own. Before the first
 //! one is answered, the server listens for the second connection.
 //! (perftest 4.5, `src/perftest_communication.c`.)
 
