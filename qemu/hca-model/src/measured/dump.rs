@@ -180,7 +180,9 @@ impl Dump {
                 card.msix = [table, pending].map(|dword| dword & !7);
             }
         }
-        if let Some(link) = self.capability(EXPRESS).and_then(|at| self.config(at + 0x0c)) {
+        // An endpoint of the root complex has no link. QEMU shows cards on its first bus so.
+        let link = self.capability(EXPRESS).and_then(|at| self.config(at + 0x0c));
+        if let Some(link) = link.filter(|link| link & 0xf != 0) {
             card.pci_link = ((link & 0xf) as u8, (link >> 4 & 0x3f) as u8);
         }
         if let Some(register) = self.register(RegisterId::MGIR) {
@@ -297,6 +299,20 @@ mod tests {
         }
         let empty = Dump::parse("[1.0] @dump version=1\r\n").expect("a dump").card().expect_err("empty");
         assert!(empty.contains("no general capabilities"), "{empty}");
+    }
+
+    #[test]
+    fn a_function_without_a_link_keeps_that_of_its_base() {
+        let link = |dword: &str| {
+            let text = format!(
+                "@dump version=1\n@dump cap=0x0 max at=0x0 01\n\
+                 @dump config at=0x60 00920010\n@dump config at=0x64 0\n@dump config at=0x68 0\n\
+                 @dump config at=0x6c {dword}"
+            );
+            Dump::parse(&text).expect("a dump").card().expect("a card").card.pci_link
+        };
+        assert_eq!(link("00000083"), (3, 8));
+        assert_eq!(link("00000000"), nearest(PortType::IB, None).pci_link);
     }
 
     #[test]
