@@ -364,6 +364,11 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         }
     }
 
+    /// Most bytes behind a frame's header.
+    pub(crate) fn longest_payload(&self) -> u16 {
+        (FRAME_LEN - self.config.header()) as u16
+    }
+
     /// Frames that may be handed in.
     pub(crate) fn room(&self) -> usize {
         self.tx.iter().filter(|slot| slot.state == TxState::Free).count()

@@ -13,7 +13,7 @@ use core::net::Ipv4Addr;
 use ib_types::{Duration, Gid, Instant, Wake};
 
 use driver_mlx::{Bar, Error, Hca, MacAddress, Platform, PortType};
-use ib_mgmt::ethernet::{HEADER_LEN, TAGGED_HEADER_LEN, group_mac};
+use ib_mgmt::ethernet::{HEADER_LEN, group_mac};
 use ib_mgmt::ipoib::{
     ETHERTYPE_ARP, ETHERTYPE_IPV4, HwAddr, NeighbourLookup, Neighbours, broadcast_mgid, multicast_mgid,
 };
@@ -166,7 +166,7 @@ impl<'s, B: Bar> Interface<'s, B> {
         let link = match &self.link {
             Link::InfiniBand(link) => link.mtu(),
             Link::Ethernet(_) => {
-                info.ethernet.map_or(0, |link| link.mtu).min((FRAME_LEN - TAGGED_HEADER_LEN) as u16)
+                info.ethernet.map_or(0, |link| link.mtu).min(self.frames.longest_payload())
             }
         };
         link.min(self.config.max_mtu)
