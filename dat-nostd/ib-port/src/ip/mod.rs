@@ -165,9 +165,7 @@ impl<'s, B: Bar> Interface<'s, B> {
     pub(crate) fn mtu(&self, info: &PortInfo) -> u16 {
         let link = match &self.link {
             Link::InfiniBand(link) => link.mtu(),
-            Link::Ethernet(_) => {
-                info.ethernet.map_or(0, |link| link.mtu).min(self.frames.longest_payload())
-            }
+            Link::Ethernet(_) => info.ethernet.map_or(0, |link| link.mtu).min(self.frames.longest_payload()),
         };
         link.min(self.config.max_mtu)
     }

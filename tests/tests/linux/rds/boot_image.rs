@@ -33,5 +33,7 @@ fn linux_serves_an_image_that_uefi_boots() {
     }
     let lines = ground.linux("reap serve");
     result(&lines, "@rdmaserve complete client=");
-    ground.end_but_for(Some("no response from QP "));
+    // The self-test's dump asks for all capabilities and registers.
+    let asked = ["QUERY_HCA_CAP: bad parameter", "ACCESS_REG: bad parameter"];
+    ground.end_but_for(&["no response from QP ", asked[0], asked[1]]);
 }

@@ -59,7 +59,7 @@ fn messages_between_linux_and_the_library() {
         let received = result(&lines, "@result op=rds_messages ");
         assert_eq!((number(received, "messages"), word(received, "bytes")), (MESSAGES, word(&sent, "bytes")));
         // The echo was killed: nobody responded to what Linux sent to it.
-        ground.end_but_for(Some("no response from QP "));
+        ground.end_but_for(&["no response from QP "]);
     }
 }
 
@@ -109,7 +109,7 @@ fn rdma_by_cookie_between_linux_and_the_library() {
                 "{client}"
             );
             assert_eq!(number(result(&lines, "@server "), "regions"), DONE_ON_PAGES + 4, "{lines:?}");
-            ground.end_but_for(Some("remote access error"));
+            ground.end_but_for(&["remote access error"]);
         }
     }
 }

@@ -71,7 +71,7 @@ fn rdma_by_cookie_with_every_switch_both_ways() {
         assert_eq!(number(&client, "messages"), rounds * (DONE + 2), "{client}");
         assert_eq!(number(&client, "failed"), rounds * 5 * 2, "{client}");
         assert_eq!(number(&server, "regions"), rounds * (DONE + 8), "{server}");
-        ground.end_but_for(Some("remote access error"));
+        ground.end_but_for(&["remote access error"]);
     }
 }
 
