@@ -233,7 +233,8 @@ impl Device {
             Some(pages) => pages,
             None => {
                 let thousands = (1 << self.caps.current(cmd_hca_cap::log_max_qp)) >> 10;
-                self.profile.init_pages + thousands * self.profile.card.pages_for_qps
+                let for_qps = self.profile.card.pages_for_qps.saturating_mul(thousands);
+                self.profile.init_pages.saturating_add(for_qps)
             }
         }
     }

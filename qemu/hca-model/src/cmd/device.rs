@@ -93,7 +93,9 @@ impl Device {
         )?;
         let needed = match QueryPagesOp(op_mod) {
             QueryPagesOp::BOOT => self.boot_pages(),
-            QueryPagesOp::INIT if self.life != Life::Initialized => self.boot_pages() + self.init_pages(),
+            QueryPagesOp::INIT if self.life != Life::Initialized => {
+                self.boot_pages().saturating_add(self.init_pages())
+            }
             // After INIT_HCA both ask what is missing now; a driver without events polls with it.
             QueryPagesOp::INIT | QueryPagesOp::REGULAR => {
                 if self.life == Life::Initialized {
@@ -249,7 +251,7 @@ impl Device {
         if self.life == Life::Initialized {
             return Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", "initialized already"));
         }
-        let needed = self.boot_pages() + self.init_pages();
+        let needed = self.boot_pages().saturating_add(self.init_pages());
         let given = self.pages.given();
         if given < needed {
             let text = format!("{given} pages at hand, {needed} needed");

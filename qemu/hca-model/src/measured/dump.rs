@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 const MARK: &str = "@dump ";
 /// Version of the lines that this module reads.
 const VERSION: &str = "1";
-/// Bytes of the longest block: a capability type.
+/// Bytes of the longest block: a capability type, the configuration space, the initialization segment.
 const LONGEST: usize = 4096;
 /// PCI capabilities.
 const EXPRESS: u32 = 0x10;
@@ -88,6 +88,7 @@ impl Dump {
             None => return self.words(line),
         };
         if matches!(name, "config" | "segment") {
+            let at = Some(at).filter(|at| *at < LONGEST as u32)?;
             self.dwords.insert((name.to_owned(), at), hexadecimal(data)?);
             return Some(());
         }
@@ -293,6 +294,7 @@ mod tests {
             ("@dump version=1\n@dump cap=0x0 max at=0xfff 1234", "line 2"),
             ("@dump version=1\n@dump cap=0x0 max at=zz 12", "line 2"),
             ("@dump version=1\n@dump segment at=0x0 wrong", "line 2"),
+            ("@dump version=1\n@dump config at=0xfffffffc 11", "line 2"),
             ("@dump version=1\n@dump step=issi us=", "line 2"),
         ] {
             assert!(Dump::parse(text).expect_err("damaged").contains(why), "{text:?}");

@@ -299,7 +299,10 @@ impl Card {
             }
         }
         let mut card = card.ok_or("the profile is empty; its first line is `base = CARD`")?;
-        if card.msix.iter().any(|&at| !at.is_multiple_of(8) || at as usize + 0x1000 > card.bar_size()) {
+        let vectors = usize::from(card.vectors);
+        let lens = [16 * vectors, vectors.next_multiple_of(64) / 8].map(|len| len.max(0x1000));
+        let mut parts = card.msix.iter().zip(lens);
+        if parts.any(|(&at, len)| !at.is_multiple_of(8) || at as usize + len > card.bar_size()) {
             return Err("msix: table or pending bits are not in BAR0".to_owned());
         }
         if !general.is_empty() {
@@ -366,6 +369,7 @@ mod tests {
             ("base = cx-6\nfirmware = 1.2", "not a value of this name"),
             ("base = cx-6\ndefault_timeouts = 0x40:0x1", "not a value of this name"),
             ("base = cx-6\nmsix = 0x2000 0xfffffff8", "msix: "),
+            ("base = cx-6\nlog_bar_mib = 0\nvectors = 2048\nmsix = 0xff000 0x4000", "msix: "),
         ] {
             let error = Card::parse(text).expect_err("wrong");
             assert!(error.contains(why), "{text:?}: {error}");

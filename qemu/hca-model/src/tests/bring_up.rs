@@ -110,6 +110,17 @@ fn a_driver_that_gives_too_few_pages_is_told_both_numbers() {
     assert!(guest.refusal().contains("70 pages at hand, 1006 needed"), "{}", guest.refusal());
 }
 
+/// A profile may state any number of pages.
+#[test]
+fn page_numbers_beyond_the_field_are_its_largest() {
+    let mut profile = Profile::node(0);
+    (profile.boot_pages, profile.init_pages) = (u32::MAX, u32::MAX);
+    let mut guest = Guest::new(profile);
+    assert_eq!(guest.status(&Input::new(Opcode::ENABLE_HCA)), CmdStatus::OK);
+    assert_eq!(guest.query_pages(2), i32::MAX);
+    assert_eq!(guest.status(&Input::new(Opcode::INIT_HCA)), CmdStatus::BAD_SYS_STATE);
+}
+
 #[test]
 fn pages_that_cannot_be_are_refused_by_name() {
     let mut guest = Guest::new(Profile::node(0));
