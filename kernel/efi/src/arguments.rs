@@ -54,11 +54,12 @@ fn after_name<const N: usize>(units: impl Iterator<Item = u16>) -> String<N> {
 pub(crate) fn seconds([year, month, day]: [u16; 3], [hour, minute, second]: [u8; 3]) -> Option<u64> {
     const BEFORE_MONTH: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
     let before = BEFORE_MONTH.get(usize::from(month.checked_sub(1)?))?;
-    let is_date = year >= 1970 && (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 60;
+    let is_date = (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 60;
     // Years before this one, or with it from March on, that may have a day more.
+    let since = u64::from(year).checked_sub(1970)?;
     let years = u64::from(year) - u64::from(month < 3);
     let leaps = |years: u64| years / 4 - years / 100 + years / 400;
-    let days = u64::from(year).checked_sub(1970)? * 365 + leaps(years).checked_sub(leaps(1969))?;
+    let days = since * 365 + leaps(years).checked_sub(leaps(1969))?;
     let days = days + before + u64::from(day) - 1;
     is_date.then_some(((days * 24 + u64::from(hour)) * 60 + u64::from(minute)) * 60 + u64::from(second))
 }
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(seconds([1970, 1, 1], [0, 0, 0]), Some(0));
         assert_eq!(seconds([2000, 2, 29], [12, 0, 0]), Some(951_825_600));
         assert_eq!(seconds([2026, 11, 28], [13, 50, 1]), Some(1_795_873_801));
-        for date in [[1969, 12, 31], [2024, 0, 1], [2024, 13, 1], [2024, 1, 0]] {
+        for date in [[0, 1, 1], [1969, 12, 31], [2024, 0, 1], [2024, 13, 1], [2024, 1, 0]] {
             assert_eq!(seconds(date, [0, 0, 0]), None, "{date:?}");
         }
         assert_eq!(seconds([2024, 1, 1], [24, 0, 0]), None);

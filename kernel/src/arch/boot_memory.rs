@@ -44,7 +44,8 @@ impl BootMemory {
                 let count = (start.module_count as usize).min(MAX_MODULES);
                 for (index, module) in info.modules.iter_mut().take(count).enumerate() {
                     let mut entry = [0; MODULE_ENTRY_LEN];
-                    if self.copy(start.modules + (index * MODULE_ENTRY_LEN) as u64, &mut entry) {
+                    if self.copy(start.modules.saturating_add((index * MODULE_ENTRY_LEN) as u64), &mut entry)
+                    {
                         *module = ModuleInformation::parse(&entry);
                     }
                 }
@@ -84,7 +85,7 @@ impl BootMemory {
             let mut len = 0;
             while let Some(byte) = text.get_mut(len)
                 && module.text != 0
-                && self.copy(module.text + len as u64, core::slice::from_mut(byte))
+                && self.copy(module.text.saturating_add(len as u64), core::slice::from_mut(byte))
                 && *byte != 0
             {
                 len += 1;
