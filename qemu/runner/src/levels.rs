@@ -332,7 +332,7 @@ fn commands(level: Level, long: bool) -> Vec<Vec<String>> {
         Level::Unit => vec![
             words("test --workspace --exclude tests -- --test-threads=4"),
             words(
-                "test --workspace --exclude tests --test all --config env.RDMA_MEDIUM=\"ethernet\" -- --test-threads=4",
+                "test --workspace --exclude tests --test all --test errors --config env.RDMA_MEDIUM=\"ethernet\" -- --test-threads=4",
             ),
         ],
         Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {
