@@ -28,6 +28,11 @@ fn both_names_connect_by_roce() {
         let mut net = Net::with_profiles(&WorldConfig::new(21), profiles());
         let sides = net.pair(&Options { name, ..Options::default() });
         net.ping(&sides, LEN, 1);
+        let (_, attributes, _) = net.nodes[0].ia_query(sides[0].ia).unwrap();
+        assert_eq!(
+            (attributes.adapter_name, net.nodes[0].name(), net.nodes[0].ip_mtu()),
+            ("roce0", "roce0", 1500)
+        );
         assert_eq!(net.nodes[0].port_info().mtu.bytes(), 1024, "frames of 1500 bytes");
         let sent = net.world.with_fabric(|fabric| fabric.counters().sent);
         assert_eq!((sent, net.nodes[0].port_counters().sa), (0, Default::default()), "no subnet manager");

@@ -11,8 +11,6 @@ use crate::socket::address;
 
 /// MTU of the loopback interface, bytes.
 const LOOPBACK_MTU: u32 = 8232;
-/// Bytes of the encapsulation header of IP in an InfiniBand packet (RFC 4391).
-const ENCAPSULATION_LEN: u32 = 4;
 
 bitflags::bitflags! {
     /// `SIOCGIFFLAGS`, with the values of rds(3SOCKET)'s system.
@@ -37,9 +35,9 @@ bitflags::bitflags! {
 
 /// An interface of `SIOCGIFCONF`, with its MTU and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct Interface<'a> {
     /// `lifr_name`.
-    pub name: &'static str,
+    pub name: &'a str,
     /// Address.
     pub address: IpAddr,
     /// Maximum bytes of an IP packet. RDS messages may be longer.
@@ -50,7 +48,7 @@ pub struct Interface {
 
 impl Rds<'_> {
     /// Returns all interfaces (`SIOCGIFCONF`; their number is `SIOCGIFNUM`).
-    pub fn interfaces<P: Platform>(&self, adapter: &Adapter<'_, P>) -> [Interface; 2] {
+    pub fn interfaces<'a, P: Platform>(&self, adapter: &Adapter<'a, P>) -> [Interface<'a>; 2] {
         let own = address(self.protocol().local);
         let (loopback, family) = match own {
             IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::LOCALHOST), InterfaceFlags::IPV4),
@@ -66,12 +64,7 @@ impl Rds<'_> {
                 mtu: LOOPBACK_MTU,
                 flags: up | InterfaceFlags::LOOPBACK | InterfaceFlags::RUNNING,
             },
-            Interface {
-                name: "ib0",
-                address: own,
-                mtu: adapter.mtu().saturating_sub(ENCAPSULATION_LEN),
-                flags,
-            },
+            Interface { name: adapter.name(), address: own, mtu: adapter.ip_mtu(), flags },
         ]
     }
 
@@ -79,11 +72,11 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::NoInterface`].
-    pub fn interface<P: Platform>(
+    pub fn interface<'a, P: Platform>(
         &self,
-        adapter: &Adapter<'_, P>,
+        adapter: &Adapter<'a, P>,
         name: &str,
-    ) -> Result<Interface, RdsError> {
+    ) -> Result<Interface<'a>, RdsError> {
         self.interfaces(adapter)
             .into_iter()
             .find(|interface| interface.name == name)

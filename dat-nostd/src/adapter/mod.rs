@@ -33,6 +33,9 @@ use crate::ia::listing::AdapterId;
 use crate::mem::Memory;
 use crate::srq::QueuePairs;
 
+/// Bytes of the encapsulation header of IP over InfiniBand (RFC 4391, 6).
+const ENCAPSULATION_LEN: u32 = 4;
+
 /// One HCA port with its DAT objects. Everything is called from one thread.
 ///
 /// A facade: the calls of the specification check their arguments and delegate to these parts.
@@ -243,6 +246,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device.hca()
     }
 
+    /// The name of its IAs with RDMA-CM framing: as the embedder calls it, and on Ethernet `roce0` to `roce15` instead of `ib0` to `ib15`.
+    pub fn name(&self) -> &'s str {
+        self.device.listings().name()
+    }
+
     /// What tells it apart from the other adapters of its [`Registry`](crate::Registry); None before it is registered.
     pub fn id(&self) -> Option<AdapterId> {
         self.device.listings().id()
@@ -256,6 +264,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Extension: the port's MTU, bytes.
     pub fn mtu(&self) -> u32 {
         self.device.port().info().mtu.bytes()
+    }
+
+    /// Extension: the longest IP packet, bytes: the port's MTU less the encapsulation header, or
+    /// the payload of an Ethernet frame.
+    pub fn ip_mtu(&self) -> u32 {
+        let info = self.device.port().info();
+        info.ethernet.map_or(info.mtu.bytes().saturating_sub(ENCAPSULATION_LEN), |link| u32::from(link.mtu))
     }
 
     /// Extension: the port's kind.

@@ -57,16 +57,21 @@ pub struct AdapterId(pub(crate) u8);
 
 /// Suffix of an adapter's name for its IAs with our own framing.
 const DAT_SUFFIX: &str = "-dat";
-/// Prefix of an adapter's name, and what stands for it in a second name of adapters with an Ethernet
-/// port.
+/// Prefix of the names whose number selects one of [`ETHERNET_NAMES`].
 const INFINIBAND_PREFIX: &str = "ib";
-const ETHERNET_PREFIX: &str = "roce";
+/// Names of adapters `ib0` to `ib15` with Ethernet ports.
+const ETHERNET_NAMES: [&str; 16] = [
+    "roce0", "roce1", "roce2", "roce3", "roce4", "roce5", "roce6", "roce7", "roce8", "roce9", "roce10",
+    "roce11", "roce12", "roce13", "roce14", "roce15",
+];
 
 /// The names of an adapter, and the version under which each is registered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listings<'s> {
+    /// As the embedder calls it.
+    embedder_name: &'s str,
+    /// As the medium calls it.
     name: &'s str,
-    port_type: PortType,
     id: Option<AdapterId>,
     rdma_cm: Option<Version>,
     dat: Option<Version>,
@@ -74,11 +79,18 @@ pub(crate) struct Listings<'s> {
 
 impl<'s> Listings<'s> {
     /// Returns the listings of an unregistered adapter.
-    pub(crate) fn new(name: &'s str, port_type: PortType) -> Self {
-        Self { name, port_type, id: None, rdma_cm: None, dat: None }
+    pub(crate) fn new(embedder_name: &'s str, port_type: PortType) -> Self {
+        let number =
+            embedder_name.strip_prefix(INFINIBAND_PREFIX).and_then(|number| number.parse::<usize>().ok());
+        let ethernet_name = number.and_then(|number| ETHERNET_NAMES.get(number).copied());
+        let name = match port_type {
+            PortType::InfiniBand => embedder_name,
+            PortType::Ethernet => ethernet_name.unwrap_or(embedder_name),
+        };
+        Self { embedder_name, name, id: None, rdma_cm: None, dat: None }
     }
 
-    /// The adapter's name, that of its IAs with RDMA-CM framing.
+    /// The adapter's name, that of its IAs with RDMA-CM framing: `ib3`, on Ethernet `roce3`.
     pub(crate) fn name(&self) -> &'s str {
         self.name
     }
@@ -98,8 +110,7 @@ impl<'s> Listings<'s> {
 
     /// Returns whether a name is the adapter's: `ib3`, and on Ethernet also `roce3`.
     fn is_name(&self, name: &str) -> bool {
-        let number = name.strip_prefix(ETHERNET_PREFIX).filter(|_| self.port_type == PortType::Ethernet);
-        name == self.name || number.is_some() && number == self.name.strip_prefix(INFINIBAND_PREFIX)
+        name == self.embedder_name || name == self.name
     }
 
     /// Registers the name of a framing, or removes it.

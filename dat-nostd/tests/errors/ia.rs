@@ -113,7 +113,8 @@ pub const ROWS: &[Row] = &[
     succeeds("ia_query", "asynchronous EVD, address, limits", |b| {
         let h = b.here;
         let (evd, ia, provider) = ok!(b, ia_query(h.ia));
-        assert_eq!((evd, ia.adapter_name, ia.ia_address), (h.asynchronous, "ib0", crate::common::address(0)));
+        let named = (evd, ia.adapter_name, ia.ia_address);
+        assert_eq!(named, (h.asynchronous, b.net.nodes[0].name(), crate::common::address(0)));
         assert_eq!((ia.max_eps, ia.max_evds, ia.max_lmrs), (64, 64, 64));
         assert!(ia.max_message_size >= 1 << 30 && ia.max_dto_per_ep >= 1024, "{ia:?}");
         assert_eq!((provider.dapl_version_major, provider.dapl_version_minor), (1, 2));

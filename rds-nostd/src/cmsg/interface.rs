@@ -35,7 +35,7 @@ impl Profile {
 }
 
 /// Returns an interface's name on the profile's system.
-fn name(profile: Profile, interface: &Interface) -> &'static str {
+fn name<'a>(profile: Profile, interface: &Interface<'a>) -> &'a str {
     match profile {
         Profile::Linux if interface.flags.contains(InterfaceFlags::LOOPBACK) => "lo",
         _ => interface.name,
@@ -46,9 +46,9 @@ fn name(profile: Profile, interface: &Interface) -> &'static str {
 #[must_use]
 pub fn named_interface<'i>(
     profile: Profile,
-    interfaces: &'i [Interface],
+    interfaces: &'i [Interface<'i>],
     ifreq: &[u8],
-) -> Option<&'i Interface> {
+) -> Option<&'i Interface<'i>> {
     let field = ifreq.get(..NAME_LEN)?;
     let wanted = field.split(|byte| *byte == 0).next()?;
     interfaces.iter().find(|interface| name(profile, interface).as_bytes() == wanted)
@@ -59,7 +59,7 @@ pub fn named_interface<'i>(
 #[must_use]
 pub fn encode_ifreq(
     profile: Profile,
-    interface: &Interface,
+    interface: &Interface<'_>,
     field: InterfaceField,
 ) -> Option<[u8; IFREQ_LEN]> {
     let mut bytes = [0; IFREQ_LEN];

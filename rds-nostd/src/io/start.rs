@@ -17,7 +17,7 @@ use crate::socket::{address, key};
 use crate::storage::{RdsParts, dma_len};
 
 impl<'s> Rds<'s> {
-    /// Opens the adapter's interface `ib0`, registers the frames and listens for peers.
+    /// Opens an IA with RDMA-CM framing, registers the frames and listens for peers.
     ///
     /// # Errors
     /// [`RdsError::Dat`]: the adapter lacks memory or objects, or another program listens on port
@@ -31,7 +31,7 @@ impl<'s> Rds<'s> {
         let count = parts.connections.len().min(ConnectionId::MOST);
         let limits = Limits::new(&config, parts.frames.len().min(FrameId::MOST), count)?;
         let memory = adapter.dma_alloc(dma_len(parts.frames.len(), count), 4096)?;
-        let opened = adapter.ia_open("ib0", 16, None).and_then(|(ia, async_evd)| {
+        let opened = adapter.ia_open(adapter.name(), 16, None).and_then(|(ia, async_evd)| {
             let objects = Objects::create(adapter, (ia, async_evd), &memory, &limits, count as u32);
             if objects.is_err() {
                 let _ = adapter.ia_close(ia, CloseFlags::Abrupt);

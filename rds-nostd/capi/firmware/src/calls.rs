@@ -63,7 +63,7 @@ pub unsafe extern "C" fn dat_ia_openv(
         unsafe {
             let (name, evd) = (name(ia_name)?, async_evd_handle.read_unaligned());
             let no = |subtype| DatReturn::error(ReturnType::ProviderNotFound, subtype);
-            let known = NAMES.into_iter().chain(ROCE_NAMES);
+            let known = NAMES.into_iter().chain(life::ROCE_NAMES);
             let registered = known.into_iter().find(|registered| *registered == name);
             let registered = registered.ok_or(no(Subtype::NameNotRegistered))?;
             if dat_major != 1 {
@@ -78,9 +78,6 @@ pub unsafe extern "C" fn dat_ia_openv(
     };
     code(open())
 }
-
-/// The same IAs on Ethernet ports.
-const ROCE_NAMES: [&str; 2] = ["roce0", "roce0-dat"];
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dat_strerror(
@@ -98,7 +95,7 @@ pub unsafe extern "C" fn dat_registry_list_providers(
     number_entries: *mut i32,
     list: *const *mut ProviderInfo,
 ) -> u32 {
-    let known = NAMES.map(|ia_name| ProviderInfo {
+    let known = life::ia_names().map(|ia_name| ProviderInfo {
         ia_name: dat_calls::name(ia_name),
         dapl_version_major: 1,
         dapl_version_minor: 2,

@@ -9,9 +9,9 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::net::Ipv4Addr;
 use core::time::Duration;
-use dat_calls::{BringUpError, NAMES, bring_up};
+use dat_calls::{BringUpError, NAMES, Node as _, bring_up};
 use dat_nostd::{AdapterConfig, OpenError, Platform, SoleAccess};
-use driver_mlx::{Config, Error};
+use driver_mlx::{Config, Error, PortType};
 use rds_calls::Iovs;
 use rds_calls::recovery::Health;
 use rds_nostd::{Generation, Rds, RdsConfig, RdsError};
@@ -19,6 +19,9 @@ use rds_nostd::{Generation, Rds, RdsConfig, RdsError};
 /// Default for the bytes that the HCA reaches: enough for newer cards, whose firmware needs 200
 /// MiB.
 const DEFAULT_DMA: usize = 256 << 20;
+
+/// Names of IAs on Ethernet ports.
+pub const ROCE_NAMES: [&str; 2] = ["roce0", "roce0-dat"];
 
 // Linux's numbers.
 const ENODEV: i32 = 19;
@@ -220,6 +223,15 @@ fn release(firmware: &Firmware) -> bool {
 /// clock; 0 for immediately.
 pub fn poll() -> u64 {
     NODE.work().map_or(0, |rest| rest.as_nanos())
+}
+
+/// Returns the names of the open adapter's IAs: with RDMA-CM framing, and with our own. While it is
+/// not open, they are those of InfiniBand.
+pub fn ia_names() -> [&'static str; 2] {
+    match NODE.lock().map_or(PortType::InfiniBand, |node| node.adapter.port_type()) {
+        PortType::InfiniBand => NAMES,
+        PortType::Ethernet => ROCE_NAMES,
+    }
 }
 
 /// `mlx_close`: disconnects peers, destroys every object, and returns the HCA to its original

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Bed, ENODEV, ENOMEM, ENOTRECOVERABLE, SECOND, alone};
+use hca_model::card::CONNECTX_5_EN;
 use hca_model::{Census, Habits, Hca, Profile};
 use mlx_firmware::{MlxPlatform, Node, life};
 use mlx5_prm::opcode::Opcode;
@@ -46,6 +47,19 @@ fn a_card_that_asks_for_two_hundred_mib_comes_up() {
     assert_eq!(bed.open(&bed.platform(), 256 << 20), 0, "{}", bed.said());
     assert_eq!((life::close(), bed.asked.borrow().len()), (0, 2));
     assert_eq!((bed.resets.get(), bed.said()), (0, String::new()));
+}
+
+#[test]
+fn providers_have_the_names_of_the_ports_medium() {
+    let _alone = alone();
+    let media =
+        [(Profile::node(0), ["ib0", "ib0-dat"]), (Profile::of(&CONNECTX_5_EN, 0), ["roce0", "roce0-dat"])];
+    for (profile, names) in media {
+        let bed = Bed::new(profile, MEMORY);
+        assert_eq!(bed.open(&bed.platform(), MEMORY - 10 * 4096), 0, "{}", bed.said());
+        assert_eq!(life::ia_names(), names);
+        assert_eq!(life::close(), 0, "{}", bed.said());
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The socket calls of RDS as Linux and as rds(3SOCKET) have them: profiles, buffers, flags of calls, interfaces, masked atomics.
 
+use driver_mlx::PortType;
+use harness::dat::HCA;
 use harness::rds::{GENERATION, Nodes, at, message};
 use rds_nostd::{
     Arrival, AtomicArgs, AtomicOp, Control, Interface, InterfaceFlags, Msg, MsgFlags, PollMask, Profile,
@@ -133,19 +135,23 @@ fn flags_of_calls() {
 }
 
 #[test]
-fn interfaces_are_loopback_and_infiniband() {
+fn interfaces_are_loopback_and_the_port() {
     let nodes = Nodes::new(84, "none");
     let (rds, adapter) = (&nodes.rds[0], &nodes.adapters[0]);
+    let (name, other, mtu) = match adapter.port_type() {
+        PortType::InfiniBand => ("ib0", "ib1", adapter.mtu() - 4),
+        PortType::Ethernet => ("roce0", "ib0", u32::from(HCA.ethernet_mtu)),
+    };
     let [lo, ib] = rds.interfaces(adapter);
     assert_eq!((lo.name, lo.address), ("lo0", "127.0.0.1".parse().expect("an address")));
     assert!(lo.flags.contains(InterfaceFlags::UP | InterfaceFlags::LOOPBACK | InterfaceFlags::RUNNING));
-    assert_eq!((ib.name, ib.address, ib.mtu), ("ib0", adapter.address(), adapter.mtu() - 4));
+    assert_eq!((ib.name, ib.address, ib.mtu), (name, adapter.address(), mtu));
     let flags =
         InterfaceFlags::UP | InterfaceFlags::BROADCAST | InterfaceFlags::MULTICAST | InterfaceFlags::IPV4;
     assert_eq!(ib.flags, flags | InterfaceFlags::RUNNING);
-    assert_eq!(rds.interface(adapter, "ib0").map(|Interface { mtu, .. }| mtu), Ok(ib.mtu));
+    assert_eq!(rds.interface(adapter, name).map(|Interface { mtu, .. }| mtu), Ok(ib.mtu));
     assert_eq!(rds.interface(adapter, "lo0"), Ok(lo));
-    assert_eq!(rds.interface(adapter, "ib1"), Err(RdsError::NoInterface));
+    assert_eq!(rds.interface(adapter, other), Err(RdsError::NoInterface));
     nodes.close();
 }
 

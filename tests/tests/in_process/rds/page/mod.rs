@@ -144,7 +144,7 @@ const ROWS: &[Row] = &[
         "ioctl",
         "SIOCGIFCONF (O_SIOCGIFCONF), SIOCGIFNUM, SIOCGIFMTU, SIOCGIFFLAGS: what they tell",
         Conforming,
-        &["socket::interfaces_are_loopback_and_infiniband"],
+        &["socket::interfaces_are_loopback_and_the_port"],
     ),
     ("ioctl", "TI_GETMYNAME", Conforming, &["page::clauses::an_unbound_socket_neither_sends_nor_receives"]),
     (
