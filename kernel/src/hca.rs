@@ -155,13 +155,19 @@ pub struct Candidate {
     function: Function,
     bar: Result<MemoryBar, pci::Error>,
     express: Result<pci::Express, pci::Error>,
+    errors: Option<pci::BusErrors>,
 }
 
 impl Candidate {
     /// Looks at its configuration space.
     #[must_use]
     pub fn of(access: &ConfigSpace, function: &Function) -> Self {
-        Self { function: *function, bar: function.memory_bar(access, 0), express: function.express(access) }
+        Self {
+            function: *function,
+            bar: function.memory_bar(access, 0),
+            express: function.express(access),
+            errors: function.bus_errors(access),
+        }
     }
 }
 
@@ -192,9 +198,10 @@ impl fmt::Display for Candidate {
                 f,
                 ", link speed {} width {}, function-level reset {}",
                 express.link_speed, express.link_width, express.function_level_reset
-            ),
-            Err(error) => write!(f, ", {error}"),
+            )?,
+            Err(error) => write!(f, ", {error}")?,
         }
+        self.errors.map_or(Ok(()), |errors| write!(f, ", {errors}"))
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `function` | a function's header, access to configuration space, what can be wrong |
 //! | `bar` | where BARs are and how large |
 //! | `express`, `msix` | the two capabilities |
+//! | `bus_errors` | errors that Advanced Error Reporting has recorded |
 //! | `reset` | command register and function-level reset, by the driver |
 //! | `enumerate` | which functions there are |
 //! | `bridges` | bus numbers, and the way through bridges |
@@ -25,6 +26,7 @@
 pub mod assign;
 mod bar;
 mod bridges;
+mod bus_errors;
 mod enumerate;
 mod express;
 mod function;
@@ -38,6 +40,7 @@ mod tests;
 
 pub use bar::MemoryBar;
 pub(crate) use bridges::open_bridges;
+pub(crate) use bus_errors::BusErrors;
 pub use driver_mlx::pci::VENDOR_MELLANOX;
 pub(crate) use enumerate::functions;
 pub use enumerate::{Buses, Done, MAX_FUNCTIONS, Numbers};
