@@ -27,6 +27,7 @@
 //! | `adapter` | with the feature `dat`: from the machine to an open adapter, its loop, and why it ended |
 //! | `tasks` | with the feature `dat`: waiting as `async`, an executor over that loop |
 //! | `sockets` | with the feature `rds`: RDS sockets for it |
+//! | `net` | with the feature `net`: IP sockets over it |
 //! | `heap` | with the feature `alloc`: memory for `alloc` |
 //! | `console` | text out and in |
 //! | `device` | other devices: registers, interrupts, configuration space |
@@ -131,6 +132,8 @@ pub mod machine;
 mod mem;
 #[cfg(target_os = "none")]
 pub mod memory;
+#[cfg(all(target_os = "none", feature = "net"))]
+pub mod net;
 #[cfg(all(target_os = "none", feature = "rds"))]
 #[allow(clippy::result_large_err, reason = "an error carries its words, once in a run, and there is no heap")]
 pub mod sockets;

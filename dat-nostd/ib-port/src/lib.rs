@@ -9,6 +9,7 @@
 //! | `path`, `inform` | paths to other ports, remembered; subscriptions to ports that come and go |
 //! | `group` | multicast groups: joined, kept, left |
 //! | `frames`, [`Ip`] | IP over InfiniBand or Ethernet: the queue pair; ARP, neighbours, packets in and out |
+//! | `net` | with the feature `net`: sockets over those packets, by smoltcp |
 //! | `held` | datagrams whose sender's MAC address is being asked for |
 //! | `info` | how the port stands |
 //! | [`Port`] | dispatch by class, port state, timers |
@@ -35,6 +36,8 @@ mod held;
 mod info;
 mod inform;
 mod ip;
+#[cfg(feature = "net")]
+pub mod net;
 mod partition;
 mod path;
 mod port;

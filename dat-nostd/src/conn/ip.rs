@@ -1,4 +1,4 @@
-//! IP over InfiniBand on the adapter's port, and addresses resolved by it. An extension: DAT 1.2 knows addresses only.
+//! IP packets and sockets on the adapter's port, and addresses resolved by it. An extension: DAT 1.2 knows addresses only.
 
 use driver_mlx::Platform;
 
@@ -8,6 +8,8 @@ use crate::base::types::IaAddress;
 pub use ib_port::ib_mgmt::ipoib::{
     HwAddr, Neighbour as IpNeighbour, NeighbourConfig, NeighbourCounters, NeighbourState,
 };
+#[cfg(feature = "net")]
+pub use ib_port::net;
 pub use ib_port::{AddressResolution, Ip, IpConfig, IpCounters, IpError};
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -22,5 +24,27 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// one that ARP confirmed lately.
     pub fn known_gid(&mut self, address: &IaAddress) -> Option<[u8; 16]> {
         self.device_mut().known_gid(address)
+    }
+}
+
+/// Extension: the adapter is the link of a [`net::Host`].
+#[cfg(feature = "net")]
+impl<P: Platform> net::PacketLink for Adapter<'_, P> {
+    fn config(&mut self) -> Option<net::LinkConfig> {
+        self.ip()?.config()
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        self.ip()?.receive(buffer)
+    }
+
+    fn can_send(&mut self) -> bool {
+        self.ip().is_some_and(|ip| ip.can_tx())
+    }
+
+    fn send(&mut self, packet: &[u8]) {
+        if let Some(mut ip) = self.ip() {
+            net::PacketLink::send(&mut ip, packet);
+        }
     }
 }

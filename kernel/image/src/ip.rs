@@ -2,14 +2,17 @@
 
 use apps::Status;
 use apps::ip::{
-    AdapterLink, Client, ClientConfig, ClientStorage, Expect, Host, HostConfig, PacketBuffers, Ping,
-    PingConfig, PingStorage, Services, ServicesSlots, ServicesStorage, SocketSlot,
+    Client, ClientConfig, ClientStorage, Expect, Ping, PingConfig, PingStorage, Services, ServicesSlots,
+    ServicesStorage,
 };
+use driver_mlx::Instant;
 use unikernel::ExitCode;
 use unikernel::Mutex;
 
 use unikernel::Clock;
 use unikernel::adapter::{self, Adapter};
+use unikernel::net::smoltcp::iface::SocketStorage;
+use unikernel::net::{Host, PacketBuffers};
 
 use crate::cmdline::Options;
 use crate::node::{self, Failure, QuitLine, SECOND};
@@ -31,13 +34,10 @@ static CLIENT: Mutex<ClientStorage> = Mutex::new(ClientStorage::new());
 fn host<'s>(
     adapter: &mut Adapter<'_>,
     packets: &'s mut PacketBuffers,
-    options: &Options<'_>,
     (clock, seed): (Clock, u64),
 ) -> Result<Host<'s>, Failure> {
     adapter::wait_ip_up(adapter, clock)?;
-    let Some(address) = options.ip.and_then(node::v4) else { return Err(Failure::app("no address")) };
-    let config = HostConfig { address, prefix_len: options.prefix_len, gateway: options.gateway, seed };
-    Ok(Host::new(&mut AdapterLink(adapter), packets, &config, clock.now().as_nanos()))
+    Host::new(adapter, packets, seed, clock.now()).map_err(Failure::app)
 }
 
 /// What is this node's own besides its address: the clock and a seed.
@@ -50,12 +50,12 @@ pub fn serve(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let own = own(machine);
     node::run(machine, options, Ok(()), |adapter, ()| {
         let (mut packets, mut storage) = (PACKETS.lock(), SERVICES.lock());
-        let mut host = host(adapter, &mut packets, options, own)?;
+        let mut host = host(adapter, &mut packets, own)?;
         let mut slots = ServicesSlots::new();
         let mut services = Services::new(&mut storage, &mut slots, options.source_bytes);
         let mut quit = QuitLine::new();
         node::drive(adapter, own.0, |adapter, now| {
-            let deadline = services.poll(&mut host, &mut AdapterLink(adapter), now, &mut |served| {
+            let wake = services.poll(&mut host, adapter, Instant::from_nanos(now), &mut |served| {
                 println!(
                     "@served service={} peer={} bytes={} sha256={}",
                     served.service.name(),
@@ -64,9 +64,10 @@ pub fn serve(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
                     served.sha256
                 );
             });
+            let due = wake.deadline(Instant::from_nanos(now)).map_or(u64::MAX, Instant::as_nanos);
             Ok(match quit.poll(now) {
                 Status::Done => Status::Done,
-                Status::Working(at) => Status::Working(deadline.map_or(at, |other| other.min(at))),
+                Status::Working(at) => Status::Working(at.min(due)),
             })
         })?;
         counters(adapter);
@@ -79,7 +80,7 @@ pub fn ping(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let own = own(machine);
     node::run(machine, options, node::peer_v4(options), |adapter, &to| {
         let (mut packets, mut storage) = (PACKETS.lock(), PING.lock());
-        let mut host = host(adapter, &mut packets, options, own)?;
+        let mut host = host(adapter, &mut packets, own)?;
         let config = PingConfig {
             to,
             count: options.count,
@@ -88,9 +89,9 @@ pub fn ping(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
             interval: PING_INTERVAL,
             timeout: PING_TIMEOUT,
         };
-        let mut slot = SocketSlot::EMPTY;
+        let mut slot = SocketStorage::EMPTY;
         let mut ping = Ping::new(&mut storage, &mut slot, config);
-        node::drive(adapter, own.0, |adapter, now| Ok(ping.poll(&mut host, &mut AdapterLink(adapter), now)))?;
+        node::drive(adapter, own.0, |adapter, now| Ok(ping.poll(&mut host, adapter, now)))?;
         let report = *ping.report();
         println!(
             "@ping sent={} received={} lost={} wrong={} min_us={} avg_us={} max_us={}",
@@ -122,7 +123,7 @@ pub fn tcp(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let setup = port.and_then(|port| Ok((node::peer_v4(options)?, port)));
     node::run(machine, options, setup, |adapter, &(to, port)| {
         let (mut packets, mut storage) = (PACKETS.lock(), CLIENT.lock());
-        let mut host = host(adapter, &mut packets, options, own)?;
+        let mut host = host(adapter, &mut packets, own)?;
         let config = ClientConfig {
             to,
             port,
@@ -131,10 +132,10 @@ pub fn tcp(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
             connect_timeout: options.wait_seconds.saturating_mul(SECOND),
             stall_timeout: STALL,
         };
-        let mut slot = SocketSlot::EMPTY;
+        let mut slot = SocketStorage::EMPTY;
         let mut client = Client::new(&mut storage, &mut slot, config, own.0.now().as_nanos());
         node::drive(adapter, own.0, |adapter, now| {
-            client.poll(&mut host, &mut AdapterLink(adapter), now).map_err(Failure::app)
+            client.poll(&mut host, adapter, now).map_err(Failure::app)
         })?;
         let report = client.report();
         println!(

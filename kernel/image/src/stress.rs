@@ -1,9 +1,10 @@
 //! `app=rds mode=stress`: rds-stress, active with `to=`, else passive. Prints its columns, and at the end what `rds-info` tells.
 
 use apps::Status;
-use apps::ip::{AdapterLink, Host, HostConfig, PacketBuffers, SocketSlot};
 use apps::stress::{Config, Options as StressOptions, Stress, StressStorage};
 use unikernel::adapter::{self, Adapter};
+use unikernel::net::smoltcp::iface::SocketStorage;
+use unikernel::net::{Host, PacketBuffers};
 use unikernel::options::Error;
 use unikernel::{Clock, ExitCode, Machine, Mutex, println};
 
@@ -33,22 +34,14 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, Error<'sta
 /// `app=rds mode=stress`.
 pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let (setup, clock) = (config(machine, options), machine.clock());
-    node::run(machine, options, setup, |adapter, config| work(adapter, clock, options, config))
+    node::run(machine, options, setup, |adapter, config| work(adapter, clock, config))
 }
 
-fn work(
-    adapter: &mut Adapter<'_>,
-    clock: Clock,
-    options: &Options<'_>,
-    config: &Config,
-) -> Result<(), Failure> {
+fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), Failure> {
     adapter::wait_ip_up(adapter, clock)?;
-    let Some(address) = options.ip.and_then(node::v4) else { return Err(Failure::app("no address")) };
     let (mut packets, mut storage) = (PACKETS.lock(), STORAGE.lock());
-    let (prefix_len, gateway) = (options.prefix_len, options.gateway);
-    let host = HostConfig { address, prefix_len, gateway, seed: config.random };
-    let mut host = Host::new(&mut AdapterLink(adapter), &mut packets, &host, clock.now().as_nanos());
-    let mut slot = SocketSlot::EMPTY;
+    let mut host = Host::new(adapter, &mut packets, config.random, clock.now()).map_err(Failure::app)?;
+    let mut slot = SocketStorage::EMPTY;
     let say = &mut |say| println!("{say}");
     let mut app = Stress::start(adapter, &mut storage, &mut slot, *config, say).map_err(Failure::app)?;
     let mut quit = QuitLine::new();

@@ -2,6 +2,7 @@
 
 use crate::ground::{Fabric, LIMIT, ground, serve, skip};
 use hca_model::Profile;
+use hca_model::card::{CONNECTX_5, CONNECTX_5_EN};
 use rdma_lab::process::Temporary;
 use rdma_lab::qemu::Output;
 use rdma_lab::unikernel::{self, Options, Running, Verdict};
@@ -167,4 +168,31 @@ fn an_application_that_wants_alloc_gets_a_heap_and_its_end_is_a_report() {
     }
     let report = ran.console.iter().find(|line| line.starts_with("error: heap 0.1.0: panic at "));
     assert!(report.is_some_and(|line| line.contains("memory allocation of 2097152 bytes failed")), "{text}");
+}
+
+#[test]
+fn an_application_with_ip_sockets_answers_on_both_media() {
+    let Some(ground) = ground() else { return skip() };
+    let folder = Temporary::folder("udp-echo").expect("a folder");
+    let main = project().join("kernel/examples/udp_echo.rs");
+    let image = build_in(folder.path(), Some(("udp-echo", &main, "[\"net\"]")));
+    assert!(!has_allocator(&image), "nobody asked for one");
+    println!("{} bytes are loaded", loaded_bytes(&image));
+    for card in [&CONNECTX_5, &CONNECTX_5_EN] {
+        let fabric: Fabric = serve(vec![Profile::of(card, 0), Profile::of(card, 1)]);
+        let options = |words: &str, node: usize| Options {
+            hcas: vec![fabric.sockets[node].clone()],
+            ..Options::new(words)
+        };
+        let mut server =
+            unikernel::start(&ground.qemu, &image, &options("ip=10.0.0.1", 0)).expect("QEMU starts");
+        expect(&mut server, Instant::now() + LIMIT, "echo: listening on 10.0.0.1:7");
+        let words = "app=ping ip=10.0.0.2 to=10.0.0.1 count=20 size=1400";
+        let client = unikernel::boot(&ground.qemu, &ground.image, &options(words, 1), LIMIT, |_| {})
+            .expect("QEMU starts");
+        let text = client.console.join("\n");
+        assert_eq!(client.verdict, Some(Verdict::Success), "{text}");
+        assert!(text.contains("@ping sent=20 received=20 lost=0 wrong=0"), "{text}");
+        server.kill(None).expect("it is killed");
+    }
 }

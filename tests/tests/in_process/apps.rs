@@ -1,16 +1,21 @@
 //! The unikernel's applications in one process: what runs in the image, on the model, under the seeded scheduler.
 
 use apps::ip::{
-    AdapterLink, Client, ClientConfig, ClientReport, ClientStorage, Expect, Host, HostConfig, PacketBuffers,
-    Ping, PingConfig, PingStorage, Served, Service, Services, ServicesSlots, ServicesStorage, SocketSlot,
+    Client, ClientConfig, ClientReport, ClientStorage, Expect, Ping, PingConfig, PingStorage, Served,
+    Service, Services, ServicesSlots, ServicesStorage,
 };
 use apps::rping::{self, Rping, RpingError};
 use apps::{Role, Status};
+use dat_nostd::net::smoltcp::iface::{SocketSet, SocketStorage};
+use dat_nostd::net::smoltcp::socket::udp;
+use dat_nostd::net::smoltcp::wire::{IpAddress, IpEndpoint};
+use dat_nostd::net::{Host, PacketBuffers};
 use dat_nostd::{AdapterConfig, IpConfig, adapter_storage};
 use driver_mlx::Instant;
 use harness::dat::{ModelAdapter, address, due, sleep};
 use harness::{ModelBar, Next, Task, World, WorldConfig, dat};
 use hca_model::Profile;
+use hca_model::card::{CONNECTX_5, CONNECTX_5_EN, Card};
 use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::FabricConfig;
 use std::cell::RefCell;
@@ -19,6 +24,8 @@ use std::rc::Rc;
 
 const MEMORY: usize = 16 << 20;
 const SECOND: u64 = 1_000_000_000;
+/// A card of each medium.
+const CARDS: [&Card; 2] = [&CONNECTX_5, &CONNECTX_5_EN];
 
 fn world(seed: u64, faults: &str) -> Rc<World> {
     let faults: Faults = faults.parse().expect("faults");
@@ -191,8 +198,8 @@ fn ip_of(node: usize) -> Ipv4Addr {
 }
 
 /// Two adapters that know nobody's GID, with IP up, and their hosts.
-fn hosts(world: &Rc<World>) -> Vec<(ModelAdapter, Host<'static>)> {
-    let attached: Vec<_> = (0..2).map(|node| world.attach(Profile::node(node), MEMORY)).collect();
+fn hosts(world: &Rc<World>, card: &'static Card) -> Vec<(ModelAdapter, Host<'static>)> {
+    let attached: Vec<_> = (0..2).map(|node| world.attach(Profile::of(card, node), MEMORY)).collect();
     let open = attached.into_iter().map(|(platform, region)| {
         let node = platform.node();
         let storage = Box::leak(Box::new(IpTables::new()));
@@ -218,22 +225,21 @@ fn hosts(world: &Rc<World>) -> Vec<(ModelAdapter, Host<'static>)> {
         world.idle(next.max(now + 1000));
     }
     let host = |(node, mut adapter): (usize, ModelAdapter)| {
-        let config = HostConfig { address: ip_of(node), prefix_len: 24, gateway: None, seed: node as u64 };
         let buffers = Box::leak(Box::new(PacketBuffers::new()));
-        let host = Host::new(&mut AdapterLink(&mut adapter), buffers, &config, world.now());
-        (adapter, host)
+        let host = Host::new(&mut adapter, buffers, node as u64, Instant::from_nanos(world.now()));
+        (adapter, host.expect("IP is up"))
     };
     adapters.into_iter().enumerate().map(host).collect()
 }
 
 /// Services on one node; on the other whatever `client` does, until it says that it is done.
 fn run_ip(
-    seed: u64,
-    faults: &str,
+    card: &'static Card,
+    (seed, faults): (u64, &str),
     mut client: impl FnMut(&mut Host<'static>, &mut ModelAdapter, u64) -> Status,
 ) -> Vec<Served> {
     let world = world(seed, faults);
-    let mut hosts = hosts(&world);
+    let mut hosts = hosts(&world, card);
     let (mut other, mut other_host) = hosts.remove(1);
     let (mut server, mut server_host) = hosts.remove(0);
     let slots = Box::leak(Box::new(ServicesSlots::new()));
@@ -246,10 +252,9 @@ fn run_ip(
                 return Next::Done;
             }
             let deadline = due(server.poll(Instant::from_nanos(now)));
-            let at = services.poll(&mut server_host, &mut AdapterLink(&mut server), now, &mut |client| {
-                served.push(*client);
-            });
-            sleep(&mut server, now, [deadline, at, Some(now + SECOND)])
+            let at = Instant::from_nanos(now);
+            let wake = services.poll(&mut server_host, &mut server, at, &mut |client| served.push(*client));
+            sleep(&mut server, now, [deadline, due(wake), Some(now + SECOND)])
         }),
         Task::new(1, |now| {
             let deadline = due(other.poll(Instant::from_nanos(now)));
@@ -267,7 +272,12 @@ fn run_ip(
     served
 }
 
-fn transfer(seed: u64, faults: &str, service: Service, send: u64) -> (ClientReport, Vec<Served>) {
+fn transfer(
+    card: &'static Card,
+    (seed, faults): (u64, &str),
+    service: Service,
+    send: u64,
+) -> (ClientReport, Vec<Served>) {
     let config = ClientConfig {
         to: ip_of(0),
         port: service.port(),
@@ -276,19 +286,20 @@ fn transfer(seed: u64, faults: &str, service: Service, send: u64) -> (ClientRepo
         connect_timeout: 60 * SECOND,
         stall_timeout: 300 * SECOND,
     };
-    let slot = Box::leak(Box::new(SocketSlot::EMPTY));
+    let slot = Box::leak(Box::new(SocketStorage::EMPTY));
     let mut client = Client::new(Box::leak(Box::new(ClientStorage::new())), slot, config, SECOND);
-    let served = run_ip(seed, faults, |host, adapter, now| {
-        client.poll(host, &mut AdapterLink(adapter), now).unwrap_or_else(|error| panic!("{error}"))
+    let served = run_ip(card, (seed, faults), |host, adapter, now| {
+        client.poll(host, adapter, now).unwrap_or_else(|error| panic!("{error}"))
     });
     (client.report(), served)
 }
 
 #[test]
 fn tcp_moves_a_mebibyte_each_way_with_the_right_hash() {
-    for (seed, faults) in [(1, "none"), (2, "loss=1%"), (3, "loss=1%,dup=1%,reorder=1%")] {
+    let worlds = [(1, "none"), (2, "loss=1%"), (3, "loss=1%,dup=1%,reorder=1%")];
+    for (card, (seed, faults)) in CARDS.into_iter().flat_map(|card| worlds.map(|world| (card, world))) {
         for (service, send) in [(Service::Hash, 1 << 20), (Service::Source, 0)] {
-            let (report, served) = transfer(seed, faults, service, send);
+            let (report, served) = transfer(card, (seed, faults), service, send);
             assert!(report.is(Expect::of_port(service.port())), "{faults} {service:?}: {report:?}");
             let [served] = served.as_slice() else { panic!("{faults} {service:?}: {served:?}") };
             assert_eq!((served.service, served.bytes, served.peer), (service, 1 << 20, ip_of(1)));
@@ -298,7 +309,8 @@ fn tcp_moves_a_mebibyte_each_way_with_the_right_hash() {
 
 #[test]
 fn no_ping_is_lost_on_a_good_fabric_and_losses_are_counted_on_a_bad_one() {
-    for (seed, faults) in [(1, "none"), (2, "loss=5%")] {
+    let worlds = [(1, "none"), (2, "loss=5%")];
+    for (card, (seed, faults)) in CARDS.into_iter().flat_map(|card| worlds.map(|world| (card, world))) {
         let config = PingConfig {
             to: ip_of(0),
             count: 100,
@@ -307,11 +319,49 @@ fn no_ping_is_lost_on_a_good_fabric_and_losses_are_counted_on_a_bad_one() {
             interval: 1_000_000,
             timeout: SECOND,
         };
-        let slot = Box::leak(Box::new(SocketSlot::EMPTY));
+        let slot = Box::leak(Box::new(SocketStorage::EMPTY));
         let mut ping = Ping::new(Box::leak(Box::new(PingStorage::new())), slot, config);
-        run_ip(seed, faults, |host, adapter, now| ping.poll(host, &mut AdapterLink(adapter), now));
+        run_ip(card, (seed, faults), |host, adapter, now| ping.poll(host, adapter, now));
         let report = *ping.report();
         assert_eq!((report.sent, report.received + report.lost, report.wrong), (100, 100, 0), "{report:?}");
         assert_eq!(report.lost > 0, faults != "none", "{report:?}");
+    }
+}
+
+#[test]
+fn datagrams_up_to_the_mtu_come_back_from_the_echo_service() {
+    for card in CARDS {
+        let slot = Box::leak(Box::new(SocketStorage::EMPTY));
+        let mut sockets = SocketSet::new(core::slice::from_mut(slot));
+        let buffer = || {
+            let entries = Box::leak(Box::new([udp::PacketMetadata::EMPTY; 4]));
+            udp::PacketBuffer::new(&mut entries[..], &mut Box::leak(Box::new([0; 16 << 10]))[..])
+        };
+        let mut socket = udp::Socket::new(buffer(), buffer());
+        socket.bind(5000).expect("a free port");
+        let handle = sockets.add(socket);
+        let echo = IpEndpoint::new(IpAddress::Ipv4(ip_of(0)), Service::Echo.port());
+        let (mut lens, mut sent) = (None, None::<Vec<u8>>);
+        let mut echoed = 0;
+        run_ip(card, (5, "none"), |host, adapter, now| {
+            let mtu = adapter.ip().expect("IP").mtu();
+            // The one that is too long for a packet is not sent, and does not hold up the next.
+            let lens =
+                lens.get_or_insert_with(|| vec![0, 1, 1000, mtu - 29, mtu - 28, mtu - 27, 7].into_iter());
+            let socket = sockets.get_mut::<udp::Socket<'_>>(handle);
+            if let Ok((data, from)) = socket.recv() {
+                assert_eq!((data, from.endpoint), (&sent.take().expect("asked")[..], echo));
+                echoed += 1;
+            }
+            if sent.as_ref().is_none_or(|sent| sent.len() == mtu - 27) {
+                let Some(len) = lens.next() else { return Status::Done };
+                let data: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();
+                socket.send_slice(&data, echo).expect("room");
+                sent = Some(data);
+            }
+            let wake = host.poll(adapter, &mut sockets, Instant::from_nanos(now));
+            Status::Working(due(wake).unwrap_or(u64::MAX).min(now + SECOND / 100))
+        });
+        assert_eq!(echoed, 6, "{}", card.name);
     }
 }

@@ -3,15 +3,15 @@
 use core::fmt;
 use core::net::Ipv4Addr;
 
-use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
-use smoltcp::socket::tcp;
-use smoltcp::wire::IpAddress;
+use dat_nostd::net::smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
+use dat_nostd::net::smoltcp::socket::tcp;
+use dat_nostd::net::smoltcp::wire::IpAddress;
+use dat_nostd::net::{Host, PacketLink};
+use driver_mlx::{Instant, Wake};
 
-use super::TCP_BUFFER;
 use super::digest::{Digest, LINE_LEN, Stream, digest_of};
-use super::host::Host;
-use super::link::PacketLink;
 use super::services::{SOURCE_SENDER, Service};
+use super::{TCP_BUFFER, by};
 use crate::Status;
 
 /// From a refusal to the next attempt, nanoseconds.
@@ -247,14 +247,19 @@ impl<'s> Client<'s> {
         link: &mut L,
         now: u64,
     ) -> Result<Status, ClientError> {
-        let mut more = host.poll(link, &mut self.sockets, now);
+        let at = Instant::from_nanos(now);
+        let mut wake = host.poll(link, &mut self.sockets, at);
         if !self.ended && self.step(host, now)? {
             self.moved_at = now;
-            more |= host.poll(link, &mut self.sockets, now);
+            wake = wake.earliest(host.poll(link, &mut self.sockets, at));
         }
         if self.ended {
             let end = self.moved_at.saturating_add(LINGER);
-            return Ok(if now >= end { Status::Done } else { Status::Working(if more { now } else { end }) });
+            return Ok(if now >= end {
+                Status::Done
+            } else {
+                Status::Working(if wake == Wake::Now { now } else { end })
+            });
         }
         let limit = match self.state {
             State::Open => self.config.stall_timeout,
@@ -275,8 +280,8 @@ impl<'s> Client<'s> {
         if let State::Retry(at) = self.state {
             deadline = deadline.min(at);
         }
-        let deadline = host.deadline(&self.sockets, now).map_or(deadline, |at| at.min(deadline));
-        Ok(Status::Working(if more { now } else { deadline }))
+        // A connection that was begun goes out at once.
+        Ok(Status::Working(by(wake.earliest(host.poll_at(&self.sockets, at)), now).min(deadline)))
     }
 
     /// Whether anything moved.
@@ -288,7 +293,7 @@ impl<'s> Client<'s> {
                 let local = FIRST_PORT | (self.attempts & !FIRST_PORT);
                 let remote = (IpAddress::Ipv4(self.config.to), self.config.port);
                 // Address and port are not 0: the command line saw to it. If not, nobody answers.
-                let connected = socket.connect(host.interface.context(), remote, local);
+                let connected = socket.connect(host.interface().context(), remote, local);
                 self.state = if connected.is_ok() { State::Connecting } else { State::Retry(now + RETRY) };
                 // Goes out at once, without counting as progress of the connection.
                 Ok(false)

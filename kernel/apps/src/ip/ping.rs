@@ -2,13 +2,14 @@
 
 use core::net::Ipv4Addr;
 
-use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
-use smoltcp::phy::ChecksumCapabilities;
-use smoltcp::socket::icmp;
-use smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, IpAddress};
+use dat_nostd::net::smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
+use dat_nostd::net::smoltcp::phy::ChecksumCapabilities;
+use dat_nostd::net::smoltcp::socket::icmp;
+use dat_nostd::net::smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, IpAddress};
+use dat_nostd::net::{Host, PacketLink};
+use driver_mlx::Instant;
 
-use super::host::Host;
-use super::link::PacketLink;
+use super::by;
 use crate::Status;
 
 /// Bytes of each of the two buffers.
@@ -114,13 +115,13 @@ impl<'s> Ping<'s> {
 
     /// Moves on.
     pub fn poll<L: PacketLink>(&mut self, host: &mut Host<'_>, link: &mut L, now: u64) -> Status {
-        let mut more = host.poll(link, &mut self.sockets, now);
+        let mut wake = host.poll(link, &mut self.sockets, Instant::from_nanos(now));
         self.receive(now);
         match self.state {
             State::Pause(_) if self.report.sent == self.config.count => return Status::Done,
             State::Pause(at) if now >= at => {
                 self.send(now);
-                more |= host.poll(link, &mut self.sockets, now);
+                wake = wake.earliest(host.poll(link, &mut self.sockets, Instant::from_nanos(now)));
             }
             State::Wait(_, end) if now >= end => {
                 self.report.lost += 1;
@@ -131,8 +132,7 @@ impl<'s> Ping<'s> {
         let own = match self.state {
             State::Pause(at) | State::Wait(_, at) => at,
         };
-        let deadline = host.deadline(&self.sockets, now).map_or(own, |at| at.min(own));
-        Status::Working(if more { now } else { deadline })
+        Status::Working(by(wake, now).min(own))
     }
 
     /// Byte `i` of request `number`'s payload.

@@ -2,15 +2,15 @@
 
 use core::net::Ipv4Addr;
 
-use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
-use smoltcp::socket::{tcp, udp};
-use smoltcp::time::Duration;
-use smoltcp::wire::IpAddress;
+use dat_nostd::net::smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
+use dat_nostd::net::smoltcp::socket::{tcp, udp};
+use dat_nostd::net::smoltcp::time::Duration;
+use dat_nostd::net::smoltcp::wire::IpAddress;
+use dat_nostd::net::{Host, PacketLink};
+use driver_mlx::{Instant, Wake};
 
 use super::TCP_BUFFER;
 use super::digest::{Digest, LINE_LEN, Stream};
-use super::host::Host;
-use super::link::PacketLink;
 
 /// What a TCP service does with its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,26 +194,27 @@ impl<'s> Services<'s> {
         Self { sockets, listeners, udp_echo, udp_discard, source_bytes }
     }
 
-    /// Takes packets in, serves, sends; gives the time by which to poll again (nanoseconds; not after `now` if at once).
+    /// Takes packets in, serves, sends. Returns when to poll again.
     pub fn poll<L: PacketLink>(
         &mut self,
         host: &mut Host<'_>,
         link: &mut L,
-        now: u64,
+        now: Instant,
         report: &mut dyn FnMut(&Served),
-    ) -> Option<u64> {
-        let mut more = host.poll(link, &mut self.sockets, now);
+    ) -> Wake {
+        let wake = host.poll(link, &mut self.sockets, now);
         let mut moved = false;
         for listener in &mut self.listeners {
             let socket = self.sockets.get_mut::<tcp::Socket<'_>>(listener.socket);
             moved |= listener.serve(socket, self.source_bytes, report);
         }
         moved |= self.serve_datagrams();
+        // Data put into sockets goes out now, and windows open for what was taken.
         if moved {
-            // What was put into sockets goes out now, and what was taken opens windows.
-            more |= host.poll(link, &mut self.sockets, now);
+            wake.earliest(host.poll(link, &mut self.sockets, now))
+        } else {
+            wake.earliest(host.poll_at(&self.sockets, now))
         }
-        if more { Some(now) } else { host.deadline(&self.sockets, now) }
     }
 
     /// Whether anything was moved.

@@ -3,6 +3,8 @@
 use super::*;
 use crate::Status;
 use core::net::Ipv4Addr;
+use dat_nostd::net::smoltcp::iface::SocketStorage;
+use dat_nostd::net::{Host, LinkConfig, PacketBuffers, PacketLink};
 use std::boxed::Box;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -20,13 +22,14 @@ type Queue = Rc<RefCell<VecDeque<Vec<u8>>>>;
 struct End {
     to_here: Queue,
     to_there: Queue,
+    address: Ipv4Addr,
     lose: u32,
     sent: u32,
 }
 
 impl PacketLink for End {
-    fn mtu(&mut self) -> usize {
-        MTU
+    fn config(&mut self) -> Option<LinkConfig> {
+        Some(LinkConfig { address: self.address, prefix_len: 24, gateway: None, mtu: MTU })
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
@@ -50,18 +53,19 @@ impl PacketLink for End {
 
 fn wire(lose: u32) -> (End, End) {
     let (one, two) = (Queue::default(), Queue::default());
-    let end = |to_here: &Queue, to_there: &Queue| End {
+    let end = |address, to_here: &Queue, to_there: &Queue| End {
+        address,
         to_here: Rc::clone(to_here),
         to_there: Rc::clone(to_there),
         lose,
         sent: 0,
     };
-    (end(&one, &two), end(&two, &one))
+    (end(A, &one, &two), end(B, &two, &one))
 }
 
-fn host(link: &mut End, address: Ipv4Addr) -> Host<'static> {
-    let config = HostConfig { address, prefix_len: 24, gateway: None, seed: u64::from(address.octets()[3]) };
-    Host::new(link, Box::leak(Box::new(PacketBuffers::new())), &config, 0)
+fn host(link: &mut End) -> Host<'static> {
+    let seed = u64::from(link.address.octets()[3]);
+    Host::new(link, Box::leak(Box::new(PacketBuffers::new())), seed, Instant::ORIGIN).expect("is up")
 }
 
 /// A host with services at A; `client` polls the host at B until it says that it is done.
@@ -71,7 +75,7 @@ fn run(
     mut client: impl FnMut(&mut Host<'_>, &mut End, u64) -> Status,
 ) -> Vec<Served> {
     let (mut a, mut b) = wire(lose);
-    let (mut server, mut other) = (host(&mut a, A), host(&mut b, B));
+    let (mut server, mut other) = (host(&mut a), host(&mut b));
     let storage = Box::leak(Box::new(ServicesStorage::new()));
     let slots = Box::leak(Box::new(ServicesSlots::new()));
     let mut services = Services::new(storage, slots, source);
@@ -79,7 +83,9 @@ fn run(
     let mut now = SECOND;
     let mut done_at = None;
     loop {
-        let server_at = services.poll(&mut server, &mut a, now, &mut |client| served.push(*client));
+        let wake =
+            services.poll(&mut server, &mut a, Instant::from_nanos(now), &mut |client| served.push(*client));
+        let server_at = by(wake, now);
         let client_at = match client(&mut other, &mut b, now) {
             Status::Working(at) => at,
             Status::Done => *done_at.get_or_insert(now) + SECOND,
@@ -89,7 +95,7 @@ fn run(
         }
         assert!(now < 1000 * SECOND, "it does not end");
         let busy = !a.to_here.borrow().is_empty() || !b.to_here.borrow().is_empty();
-        let next = server_at.map_or(client_at, |at| at.min(client_at));
+        let next = server_at.min(client_at);
         now = if busy { now + 1000 } else { next.max(now + 1000) };
     }
 }
@@ -104,7 +110,7 @@ fn transfer(lose: u32, port: u16, send: u64, source: u64) -> (ClientReport, Vec<
         stall_timeout: 100 * SECOND,
     };
     let storage = Box::leak(Box::new(ClientStorage::new()));
-    let slot = Box::leak(Box::new(SocketSlot::EMPTY));
+    let slot = Box::leak(Box::new(SocketStorage::EMPTY));
     let mut client = Client::new(storage, slot, config, SECOND);
     let mut done = false;
     let served = run(lose, source, |host, link, now| {
@@ -142,7 +148,7 @@ fn a_port_without_a_service_refuses() {
     let config =
         ClientConfig { to: A, port: 80, send: 1, seed: 3, connect_timeout: SECOND, stall_timeout: SECOND };
     let storage = Box::leak(Box::new(ClientStorage::new()));
-    let slot = Box::leak(Box::new(SocketSlot::EMPTY));
+    let slot = Box::leak(Box::new(SocketStorage::EMPTY));
     let mut client = Client::new(storage, slot, config, SECOND);
     let mut error = None;
     run(0, 0, |host, link, now| match client.poll(host, link, now) {
@@ -159,7 +165,7 @@ fn a_port_without_a_service_refuses() {
 fn ping(to: Ipv4Addr, lose: u32, size: usize) -> PingReport {
     let config = PingConfig { to, count: 100, size, ident: 7, interval: 1_000_000, timeout: SECOND };
     let storage = Box::leak(Box::new(PingStorage::new()));
-    let slot = Box::leak(Box::new(SocketSlot::EMPTY));
+    let slot = Box::leak(Box::new(SocketStorage::EMPTY));
     let mut ping = Ping::new(storage, slot, config);
     run(lose, 0, |host, link, now| ping.poll(host, link, now));
     *ping.report()

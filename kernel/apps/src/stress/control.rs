@@ -2,11 +2,13 @@
 
 use core::net::Ipv4Addr;
 
-use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
-use smoltcp::socket::tcp;
-use smoltcp::wire::IpAddress;
+use dat_nostd::net::smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
+use dat_nostd::net::smoltcp::socket::tcp;
+use dat_nostd::net::smoltcp::wire::IpAddress;
+use dat_nostd::net::{Host, PacketLink};
+use driver_mlx::{Instant, Wake};
 
-use crate::ip::{Host, PacketLink};
+use crate::ip::by;
 
 /// Bytes of its buffers, each way.
 pub(super) const BUFFER: usize = 512;
@@ -59,12 +61,12 @@ impl<'s> Control<'s> {
 
     /// Moves packets. Whether there are more at once.
     pub(super) fn poll<L: PacketLink>(&mut self, host: &mut Host<'_>, link: &mut L, now: u64) -> bool {
-        host.poll(link, &mut self.sockets, now)
+        host.poll(link, &mut self.sockets, Instant::from_nanos(now)) == Wake::Now
     }
 
     /// When to poll again, nanoseconds.
     pub(super) fn deadline(&mut self, host: &mut Host<'_>, now: u64) -> u64 {
-        host.deadline(&self.sockets, now).unwrap_or(u64::MAX)
+        by(host.poll_at(&self.sockets, Instant::from_nanos(now)), now)
     }
 
     /// Sees to it that there is a connection. True as soon as there is one.
@@ -79,7 +81,7 @@ impl<'s> Control<'s> {
             (tcp::State::Closed, Aim::Connect { to: (to, port), local, at }) if now >= *at => {
                 (*local, *at) = (FIRST_PORT | local.wrapping_add(1), now + RETRY);
                 // It is tried again if not.
-                let _ = socket.connect(host.interface.context(), (IpAddress::Ipv4(*to), *port), *local);
+                let _ = socket.connect(host.interface().context(), (IpAddress::Ipv4(*to), *port), *local);
             }
             _ => {}
         }

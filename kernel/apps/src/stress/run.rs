@@ -4,10 +4,11 @@
 use core::fmt;
 use core::net::Ipv4Addr;
 
+use dat_nostd::net::Host;
+use dat_nostd::net::smoltcp::iface::SocketStorage;
 use dat_nostd::{Adapter, Platform};
 use driver_mlx::Instant;
 use rds_nostd::{Generation, Rds, RdsConfig, RdsStorage};
-use smoltcp::iface::SocketStorage;
 
 use super::control::{self, Control};
 use super::error::{InCall, StressError};
@@ -16,7 +17,6 @@ use super::options::{LONG_LEN, MAX_MESSAGE, MAX_TASKS, Options, SHORT_LEN, VERSI
 use super::pairs::Pairs;
 use super::stats::{Heading, Row, Stats};
 use crate::Status;
-use crate::ip::{AdapterLink, Host};
 use crate::rds::stop;
 
 const SECOND: u64 = 1_000_000_000;
@@ -199,7 +199,7 @@ impl<'s> Stress<'s> {
         let moved = self.advance(adapter, host, now, say);
         if moved.is_err() {
             self.control.abort();
-            self.control.poll(host, &mut AdapterLink(adapter), now);
+            self.control.poll(host, adapter, now);
         }
         moved
     }
@@ -225,12 +225,12 @@ impl<'s> Stress<'s> {
         }
         if !moved || now >= self.looked_at + LOOK {
             self.looked_at = now;
-            moved |= self.control.poll(host, &mut AdapterLink(adapter), now);
+            moved |= self.control.poll(host, adapter, now);
             let before = self.stage;
             at = at.min(self.step(adapter, host, now, say)?);
             if self.stage != before {
                 // What was said is on its way before anything else.
-                self.control.poll(host, &mut AdapterLink(adapter), now);
+                self.control.poll(host, adapter, now);
                 moved = true;
             }
         }

@@ -1,8 +1,9 @@
 //! `app=rds mode=stress` against itself in one process: messages and RDMA with the switches of rds-stress, both sides' bytes compared.
 
-use apps::ip::{AdapterLink, Host, HostConfig, PacketBuffers, SocketSlot};
 use apps::stress::{Config, Options, Row, Say, Stress, StressError, StressStorage};
 use apps::{Role, Status};
+use dat_nostd::net::smoltcp::iface::SocketStorage;
+use dat_nostd::net::{Host, PacketBuffers};
 use dat_nostd::{AdapterConfig, IpConfig, adapter_storage};
 use driver_mlx::{DmaRegion, Instant};
 use harness::dat::{HCA, ModelAdapter, address, due, register, sleep};
@@ -64,12 +65,12 @@ struct Side {
 impl Side {
     fn start(&mut self, now: u64) {
         let node = self.node;
-        let config = HostConfig { address: ip_of(node), prefix_len: 16, gateway: None, seed: node as u64 };
         let packets = Box::leak(Box::new(PacketBuffers::new()));
-        let host = Host::new(&mut AdapterLink(&mut self.adapter), packets, &config, now);
+        let host =
+            Host::new(&mut self.adapter, packets, node as u64, Instant::from_nanos(now)).expect("IP is up");
         self.free = self.adapter.hca().free_bytes();
         let storage = Box::leak(Box::new(StressStorage::new()));
-        let slot = Box::leak(Box::new(SocketSlot::EMPTY));
+        let slot = Box::leak(Box::new(SocketStorage::EMPTY));
         let Self { adapter, config, said, .. } = self;
         let app = Stress::start(adapter, storage, slot, *config, &mut |say| said.push(say));
         self.running = Some((host, app.expect("starts")));
@@ -78,7 +79,7 @@ impl Side {
     fn turn(&mut self, now: u64) -> Next {
         let deadline = due(self.adapter.poll(Instant::from_nanos(now)));
         if self.running.is_none() {
-            if !AdapterLink(&mut self.adapter).is_up() {
+            if !self.adapter.ip().is_some_and(|ip| ip.is_up()) {
                 return sleep(&mut self.adapter, now, [deadline, Some(now + SECOND / 100)]);
             }
             self.start(now);
