@@ -3,13 +3,10 @@
 
 mod node;
 
-use dat_nostd::{Instant, Wake};
-use demo::{Config, Demo, Generation, Operation, OperationResult, Reporter, Role, Status, Storage, Volume};
+use demo::{Config, Demo, Generation, Operation, OperationResult, Reporter, Role, Storage, Volume};
 use node::{Arguments, Outcome, drive, run};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-const SECOND: u64 = 1_000_000_000;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A line for each operation.
 struct Lines;
@@ -45,18 +42,13 @@ fn work() -> Outcome<()> {
         volume: Volume::FULL.divided_by(arguments.count.max(1).into()),
         seed: arguments.seed,
         generation: Generation::from_wall_clock(boot),
-        connect_timeout: 60 * SECOND,
-        stall_timeout: 30 * SECOND,
+        connect_timeout: Duration::from_secs(60),
+        stall_timeout: Duration::from_secs(30),
     };
     run(&arguments, |adapter| {
         let storage: &'static mut Storage = Box::leak(Box::new(Storage::new()));
         let mut demo = Demo::start(adapter, storage, config)?;
-        drive(adapter, |adapter, now| {
-            Ok(match demo.poll(adapter, now.as_nanos(), &mut Lines)? {
-                Status::Working(at) => Wake::At(Instant::from_nanos(at)),
-                Status::Done => Wake::Idle,
-            })
-        })?;
+        drive(adapter, |adapter, now| Ok(demo.poll(adapter, now, &mut Lines)?))?;
         demo.close(adapter)?;
         println!("verified");
         Ok(())

@@ -3,15 +3,13 @@
 
 mod node;
 
-use apps::Status;
 use apps::rds::{Config, Generation, Mode, RdsApp, Report, Settings, Storage};
-use dat_nostd::{Instant, Wake};
+use dat_nostd::Wake;
 use node::{Arguments, Outcome, Turn, drive_on, recover, run};
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-const SECOND: u64 = 1_000_000_000;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 fn main() -> ExitCode {
     node::end(work())
@@ -20,7 +18,7 @@ fn main() -> ExitCode {
 fn work() -> Outcome<()> {
     let arguments = Arguments::read("RDS pings: with --peer N pings, without an echo server for ever", 10)?;
     let mode = match arguments.peer {
-        Some(_) => Mode::Ping { count: arguments.count, interval: SECOND / 100 },
+        Some(_) => Mode::Ping { count: arguments.count, interval: Duration::from_millis(10) },
         None => Mode::Echo,
     };
     let boot = SystemTime::now().duration_since(UNIX_EPOCH)?;
@@ -30,7 +28,7 @@ fn work() -> Outcome<()> {
         settings: Settings {
             random: arguments.seed ^ boot.as_secs(),
             generation: Generation::from_wall_clock(boot),
-            stall_timeout: 30 * SECOND,
+            stall_timeout: Duration::from_secs(30),
         },
     };
     run(&arguments, |adapter| {
@@ -38,16 +36,13 @@ fn work() -> Outcome<()> {
         let mut app = RdsApp::start(adapter, storage, config)?;
         println!("ready");
         let driven = drive_on(adapter, |adapter, turn| match turn {
-            Turn::Poll(now) => Ok(match app.poll(adapter, now.as_nanos())? {
-                Status::Working(at) => Wake::At(Instant::from_nanos(at)),
-                Status::Done => Wake::Idle,
-            }),
+            Turn::Poll(now) => Ok(app.poll(adapter, now)?),
             Turn::Lost(cause) => {
                 println!("the HCA has failed: {cause}");
                 recover(adapter)?;
                 app.adapter_recovered(adapter)?;
                 println!("recovered");
-                Ok(Wake::Now)
+                Ok(ControlFlow::Continue(Wake::Now))
             }
         });
         if let Report::Ping(ping) = app.outcome().report {

@@ -4,15 +4,15 @@
 use core::net::IpAddr;
 
 use dat_nostd::{
-    Adapter, CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, DatReturn, DmaBuffer, EpAttributes,
-    EpHandle, EvdFlags, EvdHandle, Event, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, Platform,
-    PspFlags, PspHandle, PzHandle, Qos, ReturnType,
+    Adapter, CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, DatReturn, DmaBuffer, Duration,
+    EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, IaHandle, Instant, LmrCreated, LmrTriplet,
+    MemPriv, Platform, PspFlags, PspHandle, PzHandle, Qos, ReturnType,
 };
 
 use crate::Role;
 
-/// Between connection attempts, nanoseconds.
-const RETRY: u64 = 200_000_000;
+/// Between connection attempts.
+const RETRY: Duration = Duration::from_millis(200);
 /// For one attempt, microseconds.
 const ATTEMPT_US: u32 = 10_000_000;
 
@@ -139,7 +139,7 @@ pub struct Connection {
     /// The endpoint.
     pub ep: EpHandle,
     state: LinkState,
-    retry_at: Option<u64>,
+    retry_at: Option<Instant>,
     last_failure: Option<ConnectionEvent>,
     failures: u32,
 }
@@ -192,7 +192,7 @@ impl Connection {
             psp,
             ep,
             state: LinkState::Connecting,
-            retry_at: (config.role == Role::Client).then_some(0),
+            retry_at: (config.role == Role::Client).then_some(Instant::ORIGIN),
             last_failure: None,
             failures: 0,
         })
@@ -218,7 +218,7 @@ impl Connection {
 
     /// The time of the next attempt, if one is due.
     #[must_use]
-    pub fn retry_at(&self) -> Option<u64> {
+    pub fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
 
@@ -231,7 +231,7 @@ impl Connection {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         greeting: &[u8],
-        now: u64,
+        now: Instant,
     ) -> Result<Change, CallError> {
         while let Some(event) = dequeue(adapter, self.cr_evd)? {
             let EventData::ConnectionRequest { cr, .. } = event.data else { continue };
@@ -258,7 +258,7 @@ impl Connection {
             while dequeue(adapter, self.receive_evd)?.is_some() {}
             adapter.ep_reset(self.ep).in_call("ep_reset")?;
             if self.config.role == Role::Client {
-                self.retry_at = Some(now.saturating_add(RETRY));
+                self.retry_at = Some(now + RETRY);
             }
             return Ok(Change::Reset);
         }

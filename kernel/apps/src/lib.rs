@@ -17,6 +17,10 @@
 #[cfg(test)]
 extern crate std;
 
+use core::ops::ControlFlow;
+
+use driver_mlx::Wake;
+
 pub mod boot;
 pub mod connection;
 pub mod ip;
@@ -34,11 +38,6 @@ pub enum Role {
     Client,
 }
 
-/// Whether an application goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It does; call again by this time at the latest (nanoseconds), and whenever something arrives.
-    Working(u64),
-    /// Everything was done.
-    Done,
-}
+/// Whether an application goes on: with the time to call it again at the latest, or not, because everything was done. Also call it
+/// whenever something arrives.
+pub type Status = ControlFlow<(), Wake>;

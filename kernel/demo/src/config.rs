@@ -1,6 +1,7 @@
 //! Configuration of a node.
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 use apps::Role;
 use rds_nostd::Generation;
@@ -50,8 +51,8 @@ pub struct Config {
     pub seed: u64,
     /// Grows from boot to boot.
     pub generation: Generation,
-    /// How long to wait for the peer, nanoseconds.
-    pub connect_timeout: u64,
-    /// How long nothing may move, nanoseconds.
-    pub stall_timeout: u64,
+    /// How long to wait for the peer.
+    pub connect_timeout: Duration,
+    /// How long nothing may move.
+    pub stall_timeout: Duration,
 }

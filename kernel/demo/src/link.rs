@@ -5,6 +5,7 @@ use dat_nostd::{
     Adapter, ConnectionEvent, DmaSlice, DtoCompletion, DtoOperation, DtoStatus, EventData, LmrTriplet,
     MemPriv, Platform, RmrTriplet,
 };
+use driver_mlx::{Instant, Wake};
 
 use crate::error::{DemoError, InCall};
 use crate::report::Operation;
@@ -182,19 +183,19 @@ impl Link {
         self.connection.last_failure()
     }
 
-    /// Runs connection events; gives the time of the next attempt.
+    /// Runs connection events; returns when to make the next attempt.
     pub(crate) fn poll<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
-        now: u64,
-    ) -> Result<Option<u64>, DemoError> {
+        now: Instant,
+    ) -> Result<Wake, DemoError> {
         let own = Window {
             rmr_context: self.slots.registered.rmr_context,
             address: self.slots.registered.registered_address,
         };
         loop {
             match self.connection.poll(adapter, &own.encode(), now)? {
-                Change::None => return Ok(self.connection.retry_at()),
+                Change::None => return Ok(Wake::from(self.connection.retry_at())),
                 Change::Established if self.role == Role::Client => {
                     let data = adapter.ep_private_data(self.connection.ep).in_call("ep_private_data")?;
                     let window =

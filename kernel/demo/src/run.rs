@@ -1,7 +1,9 @@
 //! The order of things: connect, send and receive, write, read, DAT's other objects, datagrams, disconnect.
 
 use apps::connection::LinkState;
-use dat_nostd::{Adapter, ConnectionEvent, Instant, Platform};
+use core::ops::ControlFlow;
+use dat_nostd::{Adapter, ConnectionEvent, Duration, Instant, Platform};
+use driver_mlx::Wake;
 use rds_nostd::{Rds, RdsConfig};
 
 use crate::datagrams::Buffers;
@@ -20,8 +22,8 @@ const COMPLETIONS_PER_POLL: usize = 32;
 /// Messages of each of many connections: so many, and for each such share of the messages one more.
 const LEAST_EACH: u64 = 4;
 const SHARE: u64 = 2000;
-/// Progress is told every so many nanoseconds.
-const PROGRESS_EVERY: u64 = 500_000_000;
+/// From one word of progress to the next.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 const ORDER: [Operation; 11] = [
     Operation::SendRecv,
     Operation::RdmaWrite,
@@ -60,8 +62,8 @@ pub struct Demo<'s> {
     finished_here: bool,
     finished_there: bool,
     last_moved: u64,
-    last_moved_at: u64,
-    progress_at: u64,
+    last_moved_at: Instant,
+    progress_at: Instant,
 }
 
 impl<'s> Demo<'s> {
@@ -74,7 +76,7 @@ impl<'s> Demo<'s> {
         storage: &'s mut Storage,
         config: Config,
     ) -> Result<Self, DemoError> {
-        let now = adapter.now().as_nanos();
+        let now = adapter.now();
         let link = Link::open(adapter, &config)?;
         let rds_config = RdsConfig {
             receive_depth: 256,
@@ -95,7 +97,7 @@ impl<'s> Demo<'s> {
             stage: Stage::Connecting,
             step: 0,
             plan,
-            tally: Tally::new(now),
+            tally: Tally::new(now.as_nanos()),
             finished_here: false,
             finished_there: false,
             last_moved: 0,
@@ -124,22 +126,21 @@ impl<'s> Demo<'s> {
     pub fn poll<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
-        now: u64,
+        now: Instant,
         reporter: &mut dyn Reporter,
     ) -> Result<Status, DemoError> {
-        let instant = Instant::from_nanos(now);
-        let mut deadline = self.rds.poll(adapter, instant).deadline(instant).map(Instant::as_nanos);
+        let mut wake = self.rds.poll(adapter, now);
         // Behind RDS, because each look at a dispatcher polls the adapter, which may queue an event here.
-        if let Some(at) = self.link.poll(adapter, now)? {
-            deadline = Some(deadline.map_or(at, |other| other.min(at)));
-        }
+        wake = wake.earliest(self.link.poll(adapter, now)?);
         if matches!((&self.stage, self.link.state()), (Stage::Connecting, LinkState::Up)) {
             self.enter(adapter, 0, now)?;
         }
         // Before the end is looked at: the peer's last word may lie in front of its disconnect.
         self.work(adapter, reporter, now)?;
         match (&self.stage, self.link.state()) {
-            (Stage::Closing, LinkState::Ended(ConnectionEvent::Disconnected)) => return Ok(Status::Done),
+            (Stage::Closing, LinkState::Ended(ConnectionEvent::Disconnected)) => {
+                return Ok(ControlFlow::Break(()));
+            }
             (_, LinkState::Ended(event)) => {
                 // The reason of the loss is in a completion, if anything was under way.
                 while self.link.completion(adapter, self.operation())?.is_some() {}
@@ -149,21 +150,20 @@ impl<'s> Demo<'s> {
         }
         if self.watch(now)? {
             // What moved may let more move: only a look without movement may be followed by sleep.
-            deadline = Some(now);
+            wake = Wake::Now;
         }
         if now >= self.progress_at {
             self.progress_at = now + PROGRESS_EVERY;
             self.tell(reporter);
         }
-        let latest = self.progress_at;
-        Ok(Status::Working(deadline.map_or(latest, |at| at.min(latest))))
+        Ok(ControlFlow::Continue(wake.earliest(Wake::At(self.progress_at))))
     }
 
     fn work<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         reporter: &mut dyn Reporter,
-        now: u64,
+        now: Instant,
     ) -> Result<(), DemoError> {
         let finished = match &mut self.stage {
             Stage::Connecting => return Ok(()),
@@ -222,7 +222,7 @@ impl<'s> Demo<'s> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         step: usize,
-        now: u64,
+        now: Instant,
     ) -> Result<(), DemoError> {
         match core::mem::replace(&mut self.stage, Stage::Closing) {
             Stage::Datagrams(datagrams) => datagrams.close(adapter, &mut self.rds)?,
@@ -266,7 +266,7 @@ impl<'s> Demo<'s> {
     }
 
     /// Whether something moved. A run that does not move for too long is over.
-    fn watch(&mut self, now: u64) -> Result<bool, DemoError> {
+    fn watch(&mut self, now: Instant) -> Result<bool, DemoError> {
         let moved = match &self.stage {
             Stage::Connecting | Stage::Closing => 0,
             Stage::Dat(part) => part.moved(),
@@ -278,14 +278,15 @@ impl<'s> Demo<'s> {
             self.last_moved_at = now;
             return Ok(true);
         }
-        let waited = now.saturating_sub(self.last_moved_at);
+        let waited = now - self.last_moved_at;
+        let waited_ms = waited.as_millis() as u64;
         if matches!(self.stage, Stage::Connecting) {
             if waited > self.config.connect_timeout {
                 let last = self.link.last_failure();
-                return Err(DemoError::PeerNeverCameUp { waited_ms: waited / 1_000_000, last });
+                return Err(DemoError::PeerNeverCameUp { waited_ms, last });
             }
         } else if waited > self.config.stall_timeout {
-            return Err(DemoError::Stalled { during: self.operation(), waited_ms: waited / 1_000_000 });
+            return Err(DemoError::Stalled { during: self.operation(), waited_ms });
         }
         Ok(false)
     }

@@ -3,11 +3,11 @@
 use crate::console::Console;
 use crate::entry::{self, STACK};
 use crate::memory;
-use apps::Status as AppStatus;
 use apps::boot::{Client, Progress, Settings, Store};
 use apps::rds::{Generation, Node, Settings as NodeSettings, Storage};
 use core::fmt::{Display, Write};
 use core::net::IpAddr;
+use core::ops::ControlFlow;
 use dat_nostd::{
     Adapter, AdapterConfig, IpConfig, OpenError, ProviderInfo, Registry, RegistryEntry, adapter_storage,
 };
@@ -230,21 +230,22 @@ impl Transfer<'_> {
             Generation::from_wall_clock(core::time::Duration::from_secs(seconds))
         });
         let random = self.looked_at.as_nanos();
-        let node = NodeSettings { random, generation, stall_timeout: u64::MAX };
+        let node = NodeSettings { random, generation, stall_timeout: Duration::MAX };
         let settings = *self.settings;
         let started =
             Node::with(adapter, storage, node, |adapter, rds| Client::start(adapter, rds, &settings, image));
         let mut node = started.map_err(|error| self.fail(Status::OUT_OF_RESOURCES, error))?;
         let done = loop {
             let now = adapter.now();
-            let wake = adapter.poll(now).deadline(now).unwrap_or(Instant::MAX);
+            let wake = adapter.poll(now);
             if let Some(cause) = adapter.hca().fatal() {
                 break Err(self.fail(Status::DEVICE_ERROR, cause));
             }
-            match node.poll(adapter, now.as_nanos()) {
-                Ok(AppStatus::Done) => break Ok(()),
-                Ok(AppStatus::Working(at)) => {
-                    if let Err(failure) = self.rest(adapter, wake.min(Instant::from_nanos(at))) {
+            match node.poll(adapter, now) {
+                Ok(ControlFlow::Break(())) => break Ok(()),
+                Ok(ControlFlow::Continue(own)) => {
+                    let until = wake.earliest(own).deadline(now).unwrap_or(Instant::MAX);
+                    if let Err(failure) = self.rest(adapter, until) {
                         break Err(failure);
                     }
                 }

@@ -7,18 +7,19 @@ use unikernel::ExitCode;
 use unikernel::Mutex;
 use unikernel::options;
 
+use driver_mlx::Duration;
 use unikernel::Clock;
-use unikernel::adapter::Adapter;
+use unikernel::adapter::{self, Adapter};
 
 use crate::cmdline::Options;
-use crate::node::{self, Failure, SECOND};
+use crate::node::{self, Failure};
 use unikernel::Machine;
 use unikernel::println;
 
 /// Port of the DAT service.
 const PORT: u16 = 7471;
 /// How long nothing may move.
-const STALL_NANOS: u64 = 30 * SECOND;
+const STALL: Duration = Duration::from_secs(30);
 
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 
@@ -31,8 +32,8 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::E
         volume: Volume::FULL.divided_by(options.divide),
         seed: options.seed,
         generation: node::generation(machine),
-        connect_timeout: options.wait_seconds.saturating_mul(SECOND),
-        stall_timeout: STALL_NANOS,
+        connect_timeout: Duration::from_secs(options.wait_seconds),
+        stall_timeout: STALL,
     })
 }
 
@@ -68,7 +69,9 @@ fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), 
     node::wait_if_ip(adapter, clock)?;
     let mut demo = Demo::start(adapter, &mut storage, *config).map_err(Failure::app)?;
     // After a failure the objects go with the HCA.
-    node::drive(adapter, clock, |adapter, now| demo.poll(adapter, now, &mut Console).map_err(Failure::app))?;
+    adapter::drive(adapter, clock, |adapter, now| {
+        demo.poll(adapter, now, &mut Console).map_err(Failure::app)
+    })?;
     let counters = demo.rds_counters();
     println!(
         "rds: {} messages queued, {} delivered, {} acknowledgement frames, {} starved of receives",

@@ -1,14 +1,15 @@
 //! `app=echo`: sends messages of all sizes by RDS to a port whose owner sends back what arrives, and compares every byte.
 
 use core::net::SocketAddr;
+use core::ops::ControlFlow;
 
-use apps::Status;
+use driver_mlx::{Duration, Wake};
 use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage};
 use unikernel::adapter::Adapter;
 use unikernel::{Clock, ExitCode, Machine, Mutex, println};
 
 use crate::cmdline::Options;
-use crate::node::{self, Failure, SECOND};
+use crate::node::{self, Failure};
 
 /// The longest message.
 const MAX_LEN: usize = 8192;
@@ -21,7 +22,7 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let port = options.port.ok_or(node::missing("port", "the port that answers"));
     let setup = port.and_then(|port| Ok(SocketAddr::new(node::peer(options)?, port)));
     node::run(machine, options, setup, |adapter, to| {
-        work(adapter, clock, rds, *to, options.count, options.stall_seconds.saturating_mul(SECOND))
+        work(adapter, clock, rds, *to, options.count, Duration::from_secs(options.stall_seconds))
     })
 }
 
@@ -31,7 +32,7 @@ fn work(
     config: RdsConfig,
     to: SocketAddr,
     count: u32,
-    stall: u64,
+    stall: Duration,
 ) -> Result<(), Failure> {
     node::wait_if_ip(adapter, clock)?;
     let mut storage = STORAGE.lock();
@@ -39,13 +40,13 @@ fn work(
     let socket = rds.bind(SocketAddr::new(adapter.address(), 0)).map_err(Failure::app)?;
     let (mut sent, mut answered, mut bytes) = (0, 0, 0);
     let mut buffer = [0; MAX_LEN];
-    let mut give_up = clock.now().as_nanos().saturating_add(stall);
+    let mut give_up = clock.now() + stall;
     node::drive_on(adapter, clock, |adapter, now| {
         let Some(now) = now else {
-            give_up = clock.now().as_nanos().saturating_add(stall);
+            give_up = clock.now() + stall;
             return node::carry_on(rds.adapter_recovered(adapter), adapter);
         };
-        let wake = rds.poll(adapter, driver_mlx::Instant::from_nanos(now));
+        let wake = rds.poll(adapter, now);
         // One at a time: the answer is compared with what was sent last.
         if sent == answered && sent < count {
             let message = fill(&mut buffer, sent);
@@ -64,7 +65,7 @@ fn work(
                 }
                 answered += 1;
                 bytes += message.len;
-                give_up = now.saturating_add(stall);
+                give_up = now + stall;
             }
             Ok(_) | Err(RdsError::Again) if now < give_up => {}
             Ok(_) | Err(RdsError::Again) => {
@@ -73,10 +74,9 @@ fn work(
             Err(error) => return Err(Failure::app(error)),
         }
         if answered == count {
-            return Ok(Status::Done);
+            return Ok(ControlFlow::Break(()));
         }
-        let next = driver_mlx::Instant::from_nanos(now);
-        Ok(Status::Working(wake.deadline(next).map_or(give_up, |at| at.as_nanos().min(give_up))))
+        Ok(ControlFlow::Continue(wake.earliest(Wake::At(give_up))))
     })?;
     println!("@echo messages={answered} bytes={bytes}");
     rds.close(adapter, socket).map_err(Failure::app)?;

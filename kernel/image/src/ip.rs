@@ -1,11 +1,12 @@
 //! The applications on IP: `app=ip` answers pings and serves, `app=ping` pings, `app=tcp` is a client.
 
-use apps::Status;
+use core::ops::ControlFlow;
+
 use apps::ip::{
     Client, ClientConfig, ClientStorage, Expect, Ping, PingConfig, PingStorage, Services, ServicesSlots,
     ServicesStorage,
 };
-use driver_mlx::Instant;
+use driver_mlx::Duration;
 use unikernel::ExitCode;
 use unikernel::Mutex;
 
@@ -15,16 +16,16 @@ use unikernel::net::smoltcp::iface::SocketStorage;
 use unikernel::net::{Host, PacketBuffers};
 
 use crate::cmdline::Options;
-use crate::node::{self, Failure, QuitLine, SECOND};
+use crate::node::{self, Failure, QuitLine};
 use unikernel::Machine;
 use unikernel::println;
 
 /// Between a ping's answer and the next.
-const PING_INTERVAL: u64 = 10_000_000;
+const PING_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a ping's answer may take.
-const PING_TIMEOUT: u64 = 5 * SECOND;
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a TCP connection may not move.
-const STALL: u64 = 60 * SECOND;
+const STALL: Duration = Duration::from_secs(60);
 
 static PACKETS: Mutex<PacketBuffers> = Mutex::new(PacketBuffers::new());
 static SERVICES: Mutex<ServicesStorage> = Mutex::new(ServicesStorage::new());
@@ -54,8 +55,8 @@ pub fn serve(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
         let mut slots = ServicesSlots::new();
         let mut services = Services::new(&mut storage, &mut slots, options.source_bytes);
         let mut quit = QuitLine::new();
-        node::drive(adapter, own.0, |adapter, now| {
-            let wake = services.poll(&mut host, adapter, Instant::from_nanos(now), &mut |served| {
+        adapter::drive(adapter, own.0, |adapter, now| {
+            let wake = services.poll(&mut host, adapter, now, &mut |served| {
                 println!(
                     "@served service={} peer={} bytes={} sha256={}",
                     served.service.name(),
@@ -64,11 +65,7 @@ pub fn serve(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
                     served.sha256
                 );
             });
-            let due = wake.deadline(Instant::from_nanos(now)).map_or(u64::MAX, Instant::as_nanos);
-            Ok(match quit.poll(now) {
-                Status::Done => Status::Done,
-                Status::Working(at) => Status::Working(at.min(due)),
-            })
+            Ok(node::together(ControlFlow::Continue(wake), quit.poll(now)))
         })?;
         counters(adapter);
         Ok(())
@@ -91,7 +88,7 @@ pub fn ping(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
         };
         let mut slot = SocketStorage::EMPTY;
         let mut ping = Ping::new(&mut storage, &mut slot, config);
-        node::drive(adapter, own.0, |adapter, now| Ok(ping.poll(&mut host, adapter, now)))?;
+        adapter::drive(adapter, own.0, |adapter, now| Ok(ping.poll(&mut host, adapter, now)))?;
         let report = *ping.report();
         println!(
             "@ping sent={} received={} lost={} wrong={} min_us={} avg_us={} max_us={}",
@@ -129,12 +126,12 @@ pub fn tcp(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
             port,
             send: options.send_bytes,
             seed: own.1,
-            connect_timeout: options.wait_seconds.saturating_mul(SECOND),
+            connect_timeout: Duration::from_secs(options.wait_seconds),
             stall_timeout: STALL,
         };
         let mut slot = SocketStorage::EMPTY;
-        let mut client = Client::new(&mut storage, &mut slot, config, own.0.now().as_nanos());
-        node::drive(adapter, own.0, |adapter, now| {
+        let mut client = Client::new(&mut storage, &mut slot, config, own.0.now());
+        adapter::drive(adapter, own.0, |adapter, now| {
             client.poll(&mut host, adapter, now).map_err(Failure::app)
         })?;
         let report = client.report();

@@ -26,11 +26,10 @@ adapter_storage! {
     }
 }
 
-pub const SECOND: u64 = 1_000_000_000;
 /// How long to go on after the end, so that a peer whose last message was lost gets its answer.
-const LINGER_NANOS: u64 = 300_000_000;
+const LINGER: Duration = Duration::from_millis(300);
 /// How often the console is looked at while an application listens to it.
-const INPUT_NANOS: u64 = 20_000_000;
+const INPUT_INTERVAL: Duration = Duration::from_millis(20);
 
 static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 
@@ -108,38 +107,28 @@ pub fn run<C>(
     adapter::conclude(adapter::run(machine, &node, &mut *TABLES.lock(), |adapter| work(adapter, &config)))
 }
 
-/// Polls the adapter and then `step` until that is done; sleeps whenever there is nothing to do.
-pub fn drive(
-    adapter: &mut Adapter<'_>,
-    clock: Clock,
-    mut step: impl FnMut(&mut Adapter<'_>, u64) -> Result<Status, Failure>,
-) -> Result<(), Failure> {
-    adapter::drive(adapter, clock, |adapter, now| {
-        Ok(match step(adapter, now.as_nanos())? {
-            Status::Working(at) => ControlFlow::Continue(Wake::At(Instant::from_nanos(at))),
-            Status::Done => ControlFlow::Break(()),
-        })
-    })
+/// The state of two works that end together: with the first of them.
+pub fn together(one: Status, other: Status) -> Status {
+    match (one, other) {
+        (ControlFlow::Continue(one), ControlFlow::Continue(other)) => {
+            ControlFlow::Continue(one.earliest(other))
+        }
+        _ => ControlFlow::Break(()),
+    }
 }
 
-/// As [`drive`], for work that goes on when the HCA has failed and is back: `step` is called without a time then.
+/// As [`adapter::drive`], for work that goes on when the HCA has failed and is back: `step` is called without a time then.
 pub fn drive_on(
     adapter: &mut Adapter<'_>,
     clock: Clock,
-    mut step: impl FnMut(&mut Adapter<'_>, Option<u64>) -> Result<Status, Failure>,
+    mut step: impl FnMut(&mut Adapter<'_>, Option<Instant>) -> Result<Status, Failure>,
 ) -> Result<(), Failure> {
-    adapter::drive_on(adapter, clock, |adapter, turn| {
-        let status = match turn {
-            Turn::Poll(now) => step(adapter, Some(now.as_nanos()))?,
-            Turn::Lost(_) => {
-                adapter::recover(adapter, clock)?;
-                step(adapter, None)?
-            }
-        };
-        Ok(match status {
-            Status::Working(at) => ControlFlow::Continue(Wake::At(Instant::from_nanos(at))),
-            Status::Done => ControlFlow::Break(()),
-        })
+    adapter::drive_on(adapter, clock, |adapter, turn| match turn {
+        Turn::Poll(now) => step(adapter, Some(now)),
+        Turn::Lost(_) => {
+            adapter::recover(adapter, clock)?;
+            step(adapter, None)
+        }
     })
 }
 
@@ -150,14 +139,16 @@ pub fn carry_on<E: core::fmt::Display>(
 ) -> Result<Status, Failure> {
     match recovered {
         Err(error) if adapter.hca().fatal().is_none() => Err(Failure::app(error)),
-        _ => Ok(Status::Working(0)),
+        _ => Ok(ControlFlow::Continue(Wake::Now)),
     }
 }
 
 /// Goes on for a while after the work is done.
 pub fn linger(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
-    let end = clock.now().as_nanos() + LINGER_NANOS;
-    drive(adapter, clock, |_, now| Ok(if now >= end { Status::Done } else { Status::Working(end) }))
+    let end = clock.now() + LINGER;
+    adapter::drive(adapter, clock, |_, now| {
+        Ok(if now >= end { ControlFlow::Break(()) } else { ControlFlow::Continue(Wake::At(end)) })
+    })
 }
 
 /// Waits until IP packets move, where nobody said who is where.
@@ -168,23 +159,23 @@ pub fn wait_if_ip(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure
 /// Polls the console for `@quit` at intervals.
 pub struct QuitLine {
     input: Input,
-    next_look: u64,
+    next_look: Instant,
 }
 
 impl QuitLine {
     pub const fn new() -> Self {
-        Self { input: Input::new(), next_look: 0 }
+        Self { input: Input::new(), next_look: Instant::ORIGIN }
     }
 
     /// Whether `@quit` has come; else when to look again.
-    pub fn poll(&mut self, now: u64) -> Status {
+    pub fn poll(&mut self, now: Instant) -> Status {
         self.poll_or(now, |_| false)
     }
 
     /// The same; other lines are shown to `known`, which says whether they mean something to it.
-    pub fn poll_or(&mut self, now: u64, mut known: impl FnMut(&str) -> bool) -> Status {
+    pub fn poll_or(&mut self, now: Instant, mut known: impl FnMut(&str) -> bool) -> Status {
         if now >= self.next_look {
-            self.next_look = now + INPUT_NANOS;
+            self.next_look = now + INPUT_INTERVAL;
             let quit = self.input.poll(|line| match line {
                 Ok("@quit") => true,
                 Ok(line) if known(line) => false,
@@ -198,9 +189,9 @@ impl QuitLine {
                 }
             });
             if quit == Some(true) {
-                return Status::Done;
+                return ControlFlow::Break(());
             }
         }
-        Status::Working(self.next_look)
+        ControlFlow::Continue(Wake::At(self.next_look))
     }
 }

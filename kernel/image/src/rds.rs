@@ -1,8 +1,8 @@
 //! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings and an echo server. Tells
 //! what `rds-info` tells on Linux at its end, and whenever `@info` comes on the console, perhaps with options of it; `@quit` ends it.
 
-use apps::Status;
 use apps::rds::{AppError, Config, ECHO_PORT, Mode, RdsApp, Report, Settings, Storage};
+use driver_mlx::Duration;
 use unikernel::ExitCode;
 use unikernel::Mutex;
 use unikernel::options;
@@ -13,7 +13,7 @@ use unikernel::adapter::Adapter;
 use crate::cmdline::Options;
 use crate::info;
 use crate::names::RdsMode;
-use crate::node::{self, Failure, QuitLine, SECOND};
+use crate::node::{self, Failure, QuitLine};
 use unikernel::Machine;
 use unikernel::println;
 
@@ -22,7 +22,7 @@ static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::Error<'static>> {
     let mode = match options.mode.ok_or(node::missing("mode", "ping or echo"))? {
         RdsMode::Ping => {
-            let interval = options.interval_millis.saturating_mul(SECOND / 1000);
+            let interval = Duration::from_millis(options.interval_millis);
             Mode::Ping { count: options.count, interval }
         }
         RdsMode::Echo => Mode::Echo,
@@ -40,7 +40,7 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::E
         settings: Settings {
             random: machine.seed() as u64,
             generation: node::generation(machine),
-            stall_timeout: options.stall_seconds.saturating_mul(SECOND),
+            stall_timeout: Duration::from_secs(options.stall_seconds),
         },
     })
 }
@@ -64,10 +64,7 @@ fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), 
         };
         let status = app.poll(adapter, now).map_err(Failure::app)?;
         let line = quit.poll_or(now, |line| info::answer(line, app.rds(), adapter));
-        Ok(match (status, line) {
-            (Status::Working(at), Status::Working(look)) => Status::Working(at.min(look)),
-            _ => Status::Done,
-        })
+        Ok(node::together(status, line))
     });
     info::list(app.rds(), adapter);
     tell(&mut app);

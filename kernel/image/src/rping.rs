@@ -1,17 +1,19 @@
 //! `app=rping`: a side of rdmacm-utils' `rping`. The server may take several clients, one after the other; then one that is lost is
 //! told and no failure.
 
+use core::ops::ControlFlow;
+
 use apps::Role;
 use apps::rping::{Config, DEFAULT_PORT, Rping, RpingError, SIZES};
-use driver_mlx::Error;
+use driver_mlx::{Duration, Error};
 use unikernel::ExitCode;
 use unikernel::options;
 
 use unikernel::Clock;
-use unikernel::adapter::{Adapter, NAME};
+use unikernel::adapter::{self, Adapter, NAME};
 
 use crate::cmdline::Options;
-use crate::node::{self, Failure, SECOND};
+use crate::node::{self, Failure};
 use unikernel::Machine;
 use unikernel::println;
 
@@ -33,8 +35,8 @@ fn config(options: &Options<'_>) -> Result<Config, options::Error<'static>> {
         size: options.size,
         count: options.count,
         verify: options.verify,
-        connect_timeout: options.wait_seconds.saturating_mul(SECOND),
-        stall_timeout: options.stall_seconds.saturating_mul(SECOND),
+        connect_timeout: Duration::from_secs(options.wait_seconds),
+        stall_timeout: Duration::from_secs(options.stall_seconds),
     })
 }
 
@@ -81,10 +83,10 @@ fn one(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), E
     }
     let mut lost = None;
     let mut failed = None;
-    let driven = node::drive(adapter, clock, |adapter, now| {
+    let driven = adapter::drive(adapter, clock, |adapter, now| {
         let status = rping.poll(adapter, now).or_else(|error| {
             lost = Some(error);
-            Ok(apps::Status::Done)
+            Ok(ControlFlow::Break(()))
         });
         let attempts = rping.failed_attempts();
         if failed != attempts

@@ -1,8 +1,8 @@
 //! `app=serve`: gives boot images, the loader's files, to `rdmaboot.efi`. `@quit` on the console ends it.
 
-use apps::Status;
 use apps::boot::{Image, Name, Server};
 use apps::rds::{Node, Settings, Storage};
+use driver_mlx::Duration;
 use unikernel::adapter::Adapter;
 use unikernel::{Clock, ExitCode, Machine, Mutex, options, println};
 
@@ -23,7 +23,7 @@ fn config(machine: &Machine) -> Result<(Settings, Files), options::Error<'static
         return Err(node::missing("a boot image", "QEMU's -initrd FILE, or GRUB's module2 FILE NAME"));
     }
     let generation = node::generation(machine);
-    Ok((Settings { random: machine.seed() as u64, generation, stall_timeout: u64::MAX }, files))
+    Ok((Settings { random: machine.seed() as u64, generation, stall_timeout: Duration::MAX }, files))
 }
 
 pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
@@ -61,10 +61,7 @@ fn work(
             shown = served.parts;
             println!("@serve parts={} bytes={}", served.parts, served.bytes);
         }
-        Ok(match (status, quit.poll(now)) {
-            (Status::Working(at), Status::Working(look)) => Status::Working(at.min(look)),
-            _ => Status::Done,
-        })
+        Ok(node::together(status, quit.poll(now)))
     });
     let served = server.work().served();
     println!(

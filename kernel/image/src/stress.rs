@@ -1,7 +1,7 @@
 //! `app=rds mode=stress`: rds-stress, active with `to=`, else passive. Prints its columns, and at the end what `rds-info` tells.
 
-use apps::Status;
 use apps::stress::{Config, Options as StressOptions, Stress, StressStorage};
+use driver_mlx::Duration;
 use unikernel::adapter::{self, Adapter};
 use unikernel::net::smoltcp::iface::SocketStorage;
 use unikernel::net::{Host, PacketBuffers};
@@ -10,7 +10,7 @@ use unikernel::{Clock, ExitCode, Machine, Mutex, println};
 
 use crate::cmdline::Options;
 use crate::info;
-use crate::node::{self, Failure, QuitLine, SECOND};
+use crate::node::{self, Failure, QuitLine};
 
 static STORAGE: Mutex<StressStorage> = Mutex::new(StressStorage::new());
 static PACKETS: Mutex<PacketBuffers> = Mutex::new(PacketBuffers::new());
@@ -27,7 +27,7 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, Error<'sta
         cpu,
         random: machine.seed() as u64,
         generation: node::generation(machine),
-        connect_timeout: options.wait_seconds.saturating_mul(SECOND),
+        connect_timeout: Duration::from_secs(options.wait_seconds),
     })
 }
 
@@ -45,13 +45,10 @@ fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), 
     let say = &mut |say| println!("{say}");
     let mut app = Stress::start(adapter, &mut storage, &mut slot, *config, say).map_err(Failure::app)?;
     let mut quit = QuitLine::new();
-    let driven = node::drive(adapter, clock, |adapter, now| {
+    let driven = adapter::drive(adapter, clock, |adapter, now| {
         let status = app.poll(adapter, &mut host, now, say).map_err(Failure::app)?;
         let line = quit.poll_or(now, |line| info::answer(line, app.rds(), adapter));
-        Ok(match (status, line) {
-            (Status::Working(at), Status::Working(look)) => Status::Working(at.min(look)),
-            _ => Status::Done,
-        })
+        Ok(node::together(status, line))
     });
     info::list(app.rds(), adapter);
     let closed = app.close(adapter).map_err(Failure::app);

@@ -11,7 +11,7 @@ use dat_nostd::net::smoltcp::socket::udp;
 use dat_nostd::net::smoltcp::wire::{IpAddress, IpEndpoint};
 use dat_nostd::net::{Host, PacketBuffers};
 use dat_nostd::{AdapterConfig, IpConfig, adapter_storage};
-use driver_mlx::Instant;
+use driver_mlx::{Instant, Wake};
 use harness::dat::{ModelAdapter, address, due, sleep};
 use harness::{ModelBar, Next, Task, World, WorldConfig, dat};
 use hca_model::Profile;
@@ -20,7 +20,9 @@ use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::FabricConfig;
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::time::Duration;
 
 const MEMORY: usize = 16 << 20;
 const SECOND: u64 = 1_000_000_000;
@@ -42,8 +44,8 @@ fn rping_config(role: Role, size: u32, count: u32) -> rping::Config {
         size,
         count,
         verify: true,
-        connect_timeout: 60 * SECOND,
-        stall_timeout: 60 * SECOND,
+        connect_timeout: Duration::from_secs(60),
+        stall_timeout: Duration::from_secs(60),
     }
 }
 
@@ -64,9 +66,9 @@ impl Pinger {
         let Self { adapter, rping, outcome } = self;
         let deadline = due(adapter.poll(Instant::from_nanos(now)));
         let Some(running) = rping else { return Next::Done };
-        let ended = match running.poll(adapter, now) {
-            Ok(Status::Working(at)) => return sleep(adapter, now, [deadline, Some(at)]),
-            Ok(Status::Done) => Ok(running.report()),
+        let ended = match running.poll(adapter, Instant::from_nanos(now)) {
+            Ok(ControlFlow::Continue(wake)) => return sleep(adapter, now, [deadline, due(wake)]),
+            Ok(ControlFlow::Break(())) => Ok(running.report()),
             Err(error) => Err(error),
         };
         *outcome = Some(ended);
@@ -114,8 +116,9 @@ fn rping_goes_round_at_all_sizes_also_on_a_bad_fabric() {
 #[test]
 fn rping_without_a_server_says_so() {
     let elsewhere = rping::Config { port: 7175, ..rping_config(Role::Server, 64, 1) };
-    let elsewhere = rping::Config { connect_timeout: 3 * SECOND, ..elsewhere };
-    let client = rping::Config { connect_timeout: 3 * SECOND, ..rping_config(Role::Client, 64, 1) };
+    let elsewhere = rping::Config { connect_timeout: Duration::from_secs(3), ..elsewhere };
+    let client =
+        rping::Config { connect_timeout: Duration::from_secs(3), ..rping_config(Role::Client, 64, 1) };
     let [server, client] = run_rping(6, "none", elsewhere, client);
     assert!(matches!(server.outcome, Some(Err(RpingError::NotConnected { last: None, .. }))));
     let Some(Err(RpingError::NotConnected { last: Some(last), .. })) = client.outcome else {
@@ -136,7 +139,8 @@ fn rping_outlives_clients_that_are_killed() {
     let mut server = adapters.remove(0);
     let before = (world.census(0), server.hca().free_bytes());
     for (index, client) in clients.drain(..).enumerate() {
-        let config = rping::Config { stall_timeout: SECOND / 30, ..rping_config(Role::Server, 64, 1) };
+        let config =
+            rping::Config { stall_timeout: Duration::from_millis(33), ..rping_config(Role::Server, 64, 1) };
         let mut running = Pinger::start(server, config);
         let mut doomed = Pinger::start(client, rping_config(Role::Client, 9000, 1_000_000));
         let last = 5 + index as u32;
@@ -259,8 +263,8 @@ fn run_ip(
         Task::new(1, |now| {
             let deadline = due(other.poll(Instant::from_nanos(now)));
             match client(&mut other_host, &mut other, now) {
-                Status::Working(at) => sleep(&mut other, now, [deadline, Some(at)]),
-                Status::Done => {
+                ControlFlow::Continue(wake) => sleep(&mut other, now, [deadline, due(wake)]),
+                ControlFlow::Break(()) => {
                     *done.borrow_mut() = true;
                     Next::Done
                 }
@@ -283,13 +287,14 @@ fn transfer(
         port: service.port(),
         send,
         seed,
-        connect_timeout: 60 * SECOND,
-        stall_timeout: 300 * SECOND,
+        connect_timeout: Duration::from_secs(60),
+        stall_timeout: Duration::from_secs(300),
     };
     let slot = Box::leak(Box::new(SocketStorage::EMPTY));
-    let mut client = Client::new(Box::leak(Box::new(ClientStorage::new())), slot, config, SECOND);
+    let mut client =
+        Client::new(Box::leak(Box::new(ClientStorage::new())), slot, config, Instant::from_nanos(SECOND));
     let served = run_ip(card, (seed, faults), |host, adapter, now| {
-        client.poll(host, adapter, now).unwrap_or_else(|error| panic!("{error}"))
+        client.poll(host, adapter, Instant::from_nanos(now)).unwrap_or_else(|error| panic!("{error}"))
     });
     (client.report(), served)
 }
@@ -316,12 +321,12 @@ fn no_ping_is_lost_on_a_good_fabric_and_losses_are_counted_on_a_bad_one() {
             count: 100,
             size: 1472,
             ident: 9,
-            interval: 1_000_000,
-            timeout: SECOND,
+            interval: Duration::from_millis(1),
+            timeout: Duration::from_secs(1),
         };
         let slot = Box::leak(Box::new(SocketStorage::EMPTY));
         let mut ping = Ping::new(Box::leak(Box::new(PingStorage::new())), slot, config);
-        run_ip(card, (seed, faults), |host, adapter, now| ping.poll(host, adapter, now));
+        run_ip(card, (seed, faults), |host, adapter, now| ping.poll(host, adapter, Instant::from_nanos(now)));
         let report = *ping.report();
         assert_eq!((report.sent, report.received + report.lost, report.wrong), (100, 100, 0), "{report:?}");
         assert_eq!(report.lost > 0, faults != "none", "{report:?}");
@@ -354,13 +359,13 @@ fn datagrams_up_to_the_mtu_come_back_from_the_echo_service() {
                 echoed += 1;
             }
             if sent.as_ref().is_none_or(|sent| sent.len() == mtu - 27) {
-                let Some(len) = lens.next() else { return Status::Done };
+                let Some(len) = lens.next() else { return ControlFlow::Break(()) };
                 let data: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();
                 socket.send_slice(&data, echo).expect("room");
                 sent = Some(data);
             }
             let wake = host.poll(adapter, &mut sockets, Instant::from_nanos(now));
-            Status::Working(due(wake).unwrap_or(u64::MAX).min(now + SECOND / 100))
+            ControlFlow::Continue(wake.earliest(Wake::At(Instant::from_nanos(now + SECOND / 100))))
         });
         assert_eq!(echoed, 6, "{}", card.name);
     }

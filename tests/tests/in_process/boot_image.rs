@@ -1,6 +1,5 @@
 //! Boot images over RDS and RDMA: server and client of `apps::boot` on two nodes.
 
-use apps::Status;
 use apps::boot::{Client, FetchError, Image, Name, Progress, Server, Settings, Store};
 use apps::rds::{Node, Settings as NodeSettings, Storage};
 use driver_mlx::Instant;
@@ -10,6 +9,8 @@ use harness::{Next, Task, World, WorldConfig, dat, keep};
 use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::FabricConfig;
 use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
+use std::time::Duration;
 
 const MEMORY: usize = 32 << 20;
 const SECOND: u64 = 1_000_000_000;
@@ -48,7 +49,7 @@ fn image(size: usize, seed: u8) -> Vec<u8> {
 }
 
 fn settings(node: usize) -> NodeSettings {
-    NodeSettings { random: 5 + node as u64, generation: GENERATION, stall_timeout: u64::MAX }
+    NodeSettings { random: 5 + node as u64, generation: GENERATION, stall_timeout: Duration::MAX }
 }
 
 struct ServerSide {
@@ -119,9 +120,9 @@ fn read(seed: u64, faults: &str, line: &str, bytes: &[u8], trouble: Trouble) -> 
             let ServerSide { adapter, node } = &mut *side;
             let deadline = due(adapter.poll(Instant::from_nanos(now)));
             let at = match node {
-                Some(node) => match node.poll(adapter, now).expect("serves") {
-                    Status::Working(at) => at,
-                    Status::Done => panic!("a server does not end"),
+                Some(node) => match node.poll(adapter, Instant::from_nanos(now)).expect("serves") {
+                    ControlFlow::Continue(wake) => due(wake).unwrap_or(u64::MAX),
+                    ControlFlow::Break(()) => panic!("a server does not end"),
                 },
                 None => u64::MAX,
             };
@@ -132,11 +133,11 @@ fn read(seed: u64, faults: &str, line: &str, bytes: &[u8], trouble: Trouble) -> 
             let mut place = node.borrow_mut();
             let Some(running) = place.as_mut() else { return Next::Done };
             let deadline = due(client.poll(Instant::from_nanos(now)));
-            let status = running.poll(&mut client, now).expect("no call fails");
+            let status = running.poll(&mut client, Instant::from_nanos(now)).expect("no call fails");
             progress.set(running.work().progress());
             match status {
-                Status::Working(at) => sleep(&mut client, now, [deadline, Some(at)]),
-                Status::Done => {
+                ControlFlow::Continue(wake) => sleep(&mut client, now, [deadline, due(wake)]),
+                ControlFlow::Break(()) => {
                     place.take().expect("running").close(&mut client).expect("closes");
                     Next::Done
                 }

@@ -2,7 +2,7 @@
 //!
 //! `MLX5_TESTS_LONG=1` runs twenty seeds instead of two; `MLX5_TESTS_SEED=n` runs seed n alone.
 
-use demo::{Config, Demo, DemoError, Operation, OperationResult, Reporter, Role, Status, Storage, Volume};
+use demo::{Config, Demo, DemoError, Operation, OperationResult, Reporter, Role, Storage, Volume};
 use driver_mlx::Instant;
 use harness::dat::due;
 use harness::dat::{self, ModelAdapter, address};
@@ -11,13 +11,15 @@ use harness::{Next, Stalled, Task, World, WorldConfig};
 use rdma_fabric::counters::FabricCounters;
 use rdma_fabric::faults::Faults;
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
 /// Virtual time that the whole run may take.
 const LIMIT: u64 = 600 * SECOND;
 /// Virtual time in which nothing may move.
-const STALL: u64 = 30 * SECOND;
+const STALL: Duration = Duration::from_secs(30);
 /// How long a node goes on after its end, so that a peer whose last message was lost gets its answer.
 const LINGER: u64 = 2 * SECOND;
 const OPERATIONS: [Operation; 11] = [
@@ -63,7 +65,7 @@ fn config(role: Role, volume: Volume, seed: u64) -> Config {
         volume,
         seed,
         generation: GENERATION,
-        connect_timeout: 60 * SECOND,
+        connect_timeout: Duration::from_secs(60),
         stall_timeout: STALL,
     }
 }
@@ -96,9 +98,9 @@ fn run(seed: u64, faults: &str, volume: Volume, meddle: impl FnMut(&World, u64) 
                     };
                 }
                 let Some(running) = &mut demo else { return Next::Done };
-                match running.poll(adapter, now, &mut *results.borrow_mut()) {
-                    Ok(Status::Working(at)) => dat::sleep(adapter, now, [deadline, Some(at)]),
-                    Ok(Status::Done) => {
+                match running.poll(adapter, Instant::from_nanos(now), &mut *results.borrow_mut()) {
+                    Ok(ControlFlow::Continue(wake)) => dat::sleep(adapter, now, [deadline, due(wake)]),
+                    Ok(ControlFlow::Break(())) => {
                         let closed = demo.take().map_or(Ok(()), |demo| demo.close(adapter));
                         state.borrow_mut()[node] = Some(closed);
                         done_at = Some(now + LINGER);
@@ -258,14 +260,15 @@ fn a_peer_that_never_comes_up_is_reported() {
     let world = World::new(&WorldConfig::new(11));
     let mut adapters = dat::open(&world, 11, 2, 32 << 20).expect("opens");
     let adapter = &mut adapters[1];
-    let settings = Config { connect_timeout: 5 * SECOND, ..config(Role::Client, Volume::FULL, 11) };
+    let settings =
+        Config { connect_timeout: Duration::from_secs(5), ..config(Role::Client, Volume::FULL, 11) };
     let mut demo = Demo::start(adapter, Box::leak(Box::new(Storage::new())), settings).expect("starts");
     let mut outcome = None;
     let began = world.now();
     let mut tasks = [Task::new(1, |now| {
         let deadline = due(adapter.poll(Instant::from_nanos(now)));
-        match demo.poll(adapter, now, &mut Results::default()) {
-            Ok(Status::Working(at)) => dat::sleep(adapter, now, [deadline, Some(at)]),
+        match demo.poll(adapter, Instant::from_nanos(now), &mut Results::default()) {
+            Ok(ControlFlow::Continue(wake)) => dat::sleep(adapter, now, [deadline, due(wake)]),
             other => {
                 outcome = Some(other.map(|_| ()));
                 Next::Done

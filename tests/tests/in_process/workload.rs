@@ -1,13 +1,15 @@
 //! The workload of verbs in one process: both sides on the model, under the seeded scheduler.
 
-use apps::{Role, Status};
+use apps::Role;
 use driver_mlx::{Instant, Psn};
 use harness::dat::due;
 use harness::{ModelPlatform, Next, Node, Task, World, WorldConfig};
 use hca_model::{Census, Profile};
 use rdma_fabric::infiniband::FabricConfig;
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::time::Duration;
 use workload::report::StepResult;
 use workload::verbs::{Address, Config, PROGRAM, Step, Verbs};
 
@@ -33,8 +35,12 @@ fn side(world: &Rc<World>, role: Role) -> Side {
     let mut node =
         Node::bring_up(world, Profile::node(index), MEMORY, &driver_mlx::Config::DEFAULT).expect("up");
     node.wait_active().expect("active");
-    let config =
-        Config { role, psn: Psn::new(0xff_fff0), connect_timeout: 60 * SECOND, stall_timeout: 60 * SECOND };
+    let config = Config {
+        role,
+        psn: Psn::new(0xff_fff0),
+        connect_timeout: Duration::from_secs(60),
+        stall_timeout: Duration::from_secs(60),
+    };
     let census = world.census(index as usize);
     let verbs = Verbs::new(&mut node.hca, config).expect("objects");
     Side { node, verbs: Some(verbs), results: Vec::new(), census }
@@ -45,17 +51,18 @@ impl Side {
         let Self { node, verbs, results, .. } = self;
         let Some(running) = verbs else { return Next::Done };
         let hca_deadline = due(node.hca.poll(Instant::from_nanos(now)));
-        let status = running.poll(&mut node.hca, now).unwrap_or_else(|error| panic!("{error}"));
+        let status =
+            running.poll(&mut node.hca, Instant::from_nanos(now)).unwrap_or_else(|error| panic!("{error}"));
         results.extend(running.take_result());
         match status {
-            Status::Done => {
+            ControlFlow::Break(()) => {
                 verbs.take().expect("running").close(&mut node.hca).expect("closed");
                 Next::Done
             }
-            Status::Working(at) if at > now && running.prepare_idle(&mut node.hca) => {
-                Next::At(hca_deadline.map_or(at, |hca| hca.min(at)))
+            ControlFlow::Continue(wake) => {
+                let at = due(wake).into_iter().chain(hca_deadline).min().unwrap_or(u64::MAX);
+                if at > now && running.prepare_idle(&mut node.hca) { Next::At(at) } else { Next::Again }
             }
-            Status::Working(_) => Next::Again,
         }
     }
 }

@@ -9,7 +9,9 @@ use apps::connection::{Buffer, CallError, Change, Connection, ConnectionConfig, 
 use apps::{Role, Status};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr};
-use dat_nostd::{Adapter, DtoOperation, DtoStatus, EventData, MemPriv, Platform};
+use core::ops::ControlFlow;
+use dat_nostd::{Adapter, DtoOperation, DtoStatus, Duration, EventData, Instant, MemPriv, Platform};
+use driver_mlx::Wake;
 
 /// The port unless the client has another one.
 pub const PORT: u16 = 18_515;
@@ -95,19 +97,19 @@ pub struct PerftestServer {
     written: Option<(Connection, Buffer)>,
     messages: usize,
     end: End,
-    limit: u64,
-    moved_at: u64,
+    limit: Duration,
+    moved_at: Instant,
 }
 
 impl PerftestServer {
-    /// Listens at the IA of this name. Without progress for `limit` nanoseconds the run fails.
+    /// Listens at the IA of this name. Without progress for `limit` the run fails.
     ///
     /// # Errors
     /// [`PerftestError::Call`].
     pub fn start<P: Platform>(
         adapter: &mut Adapter<'_, P>,
         ia: &'static str,
-        limit: u64,
+        limit: Duration,
     ) -> Result<Self, PerftestError> {
         let config = ConnectionConfig {
             role: Role::Server,
@@ -122,7 +124,7 @@ impl PerftestServer {
         let local = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
         let mut buffer = |len| Buffer::new(adapter, agreed.ia, agreed.pz, len, local);
         let (receives, answers) = (buffer(SLOTS * MESSAGE)?, buffer(SLOTS * MESSAGE)?);
-        let moved_at = adapter.now().as_nanos();
+        let moved_at = adapter.now();
         let server = Self {
             config,
             agreed,
@@ -168,7 +170,7 @@ impl PerftestServer {
     pub fn poll<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
-        now: u64,
+        now: Instant,
     ) -> Result<Status, PerftestError> {
         loop {
             match self.agreed.poll(adapter, &[], now)? {
@@ -195,13 +197,17 @@ impl PerftestServer {
             }
         }
         if matches!(self.agreed.state(), LinkState::Ended(_)) {
-            return if self.written.is_some() { Ok(Status::Done) } else { Err(PerftestError::Early) };
+            return if self.written.is_some() {
+                Ok(ControlFlow::Break(()))
+            } else {
+                Err(PerftestError::Early)
+            };
         }
-        let waited = now.saturating_sub(self.moved_at);
+        let waited = now - self.moved_at;
         if waited > self.limit {
-            return Err(PerftestError::Stalled(waited / 1_000_000));
+            return Err(PerftestError::Stalled(waited.as_millis() as u64));
         }
-        Ok(Status::Working(self.moved_at.saturating_add(self.limit).saturating_add(1)))
+        Ok(ControlFlow::Continue(Wake::At(self.moved_at + self.limit + Duration::from_nanos(1))))
     }
 
     /// Answers a message.

@@ -9,6 +9,7 @@ use lexopt::prelude::*;
 use platform_linux::{DeviceName, Iommu, LinuxBar, LinuxPlatform, Opened, Options, open};
 use std::error::Error;
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -144,16 +145,21 @@ pub fn run(arguments: &Arguments, work: impl FnOnce(&mut Node) -> Outcome<()>) -
     }
     let done = wait_ip_up(&mut adapter).and_then(|()| work(&mut adapter)).and_then(|()| {
         let end = adapter.now() + LINGER;
-        drive(&mut adapter, |_, now| Ok(if now >= end { Wake::Idle } else { Wake::At(end) }))
+        drive(&mut adapter, |_, now| {
+            Ok(if now >= end { ControlFlow::Break(()) } else { ControlFlow::Continue(Wake::At(end)) })
+        })
     });
     let closed = adapter.close();
     done?;
     Ok(closed?)
 }
 
-/// Polls the adapter, and `step` with it, until that answers [`Wake::Idle`]; sleeps while there is
+/// Polls the adapter, and `step` with it, until that breaks; sleeps while there is
 /// nothing to do.
-pub fn drive(adapter: &mut Node, mut step: impl FnMut(&mut Node, Instant) -> Outcome<Wake>) -> Outcome<()> {
+pub fn drive(
+    adapter: &mut Node,
+    mut step: impl FnMut(&mut Node, Instant) -> Outcome<ControlFlow<(), Wake>>,
+) -> Outcome<()> {
     drive_on(adapter, |adapter, turn| match turn {
         Turn::Poll(now) => step(adapter, now),
         Turn::Lost(cause) => Err(format!("the HCA has failed: {cause}").into()),
@@ -169,14 +175,14 @@ pub enum Turn {
 }
 
 /// As [`drive`], for programs that continue after an HCA has failed and was [recovered](recover).
-pub fn drive_on(adapter: &mut Node, mut step: impl FnMut(&mut Node, Turn) -> Outcome<Wake>) -> Outcome<()> {
+pub fn drive_on(
+    adapter: &mut Node,
+    mut step: impl FnMut(&mut Node, Turn) -> Outcome<ControlFlow<(), Wake>>,
+) -> Outcome<()> {
     loop {
         let now = adapter.now();
         let due = adapter.poll(now);
-        let wanted = step(adapter, Turn::Poll(now))?;
-        if wanted == Wake::Idle {
-            return Ok(());
-        }
+        let ControlFlow::Continue(wanted) = step(adapter, Turn::Poll(now))? else { return Ok(()) };
         if let Some(cause) = adapter.hca().fatal() {
             let _ = step(adapter, Turn::Lost(cause))?;
             continue;
@@ -207,10 +213,10 @@ pub fn recover(adapter: &mut Node) -> Outcome<()> {
 fn wait_ip_up(adapter: &mut Node) -> Outcome<()> {
     let end = adapter.now() + IP_UP;
     drive(adapter, |adapter, now| match adapter.ip() {
-        Some(ip) if ip.is_up() => Ok(Wake::Idle),
+        Some(ip) if ip.is_up() => Ok(ControlFlow::Break(())),
         _ if now >= end => {
             Err("the port joined no broadcast group in 30 s: is there a subnet administrator?".into())
         }
-        _ => Ok(Wake::At(end)),
+        _ => Ok(ControlFlow::Continue(Wake::At(end))),
     })
 }

@@ -2,11 +2,13 @@
 
 use super::message::{MAX_PART, Malformed, PORT, Reply, Request, Status};
 use super::settings::Settings;
-use crate::rds::{AppError, InCall, MAX_LEN, Move, Work, close, send};
+use crate::rds::{AppError, InCall, MAX_LEN, Work, close, send};
 use core::fmt;
 use core::net::SocketAddr;
+use core::ops::ControlFlow;
 use core::time::Duration;
-use dat_nostd::{Adapter, DmaBuffer, Platform};
+use dat_nostd::{Adapter, DmaBuffer, Instant, Platform};
+use driver_mlx::Wake;
 use rds_nostd::{
     Arrival, Control, MemoryHandle, Msg, MsgFlags, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds,
     RdsError, SocketHandle,
@@ -118,10 +120,10 @@ pub struct Client<'m, S> {
     hash: crc32fast::Hasher,
     reading: Option<Reading>,
     tag: u64,
-    began: u64,
+    began: Instant,
     /// When the last request was sent, and when something arrived last.
-    asked_at: Option<u64>,
-    moved_at: u64,
+    asked_at: Option<Instant>,
+    moved_at: Instant,
     failed: Option<FetchError>,
 }
 
@@ -138,7 +140,7 @@ impl<'m, S: Store> Client<'m, S> {
     ) -> Result<Self, AppError> {
         let landing = adapter.dma_alloc(MAX_PART as usize, 4096).map_err(RdsError::Dat).in_call("memory")?;
         let socket = rds.bind(SocketAddr::new(adapter.address(), 0)).in_call("bind")?;
-        let now = adapter.now().as_nanos();
+        let now = adapter.now();
         Ok(Self {
             settings: *settings,
             server: SocketAddr::new(settings.server, PORT),
@@ -150,7 +152,7 @@ impl<'m, S: Store> Client<'m, S> {
             arrived: 0,
             hash: crc32fast::Hasher::new(),
             reading: None,
-            tag: now,
+            tag: now.as_nanos(),
             began: now,
             asked_at: None,
             moved_at: now,
@@ -179,7 +181,7 @@ impl<'m, S: Store> Client<'m, S> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
-        now: u64,
+        now: Instant,
     ) -> Result<(), AppError> {
         self.tag += 1;
         self.asked_at = Some(now);
@@ -199,7 +201,7 @@ impl<'m, S: Store> Client<'m, S> {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         reply: &Reply,
-        now: u64,
+        now: Instant,
     ) -> Result<(), AppError> {
         let described = Described { size: reply.size, checksum: reply.checksum };
         match (reply.status, self.described) {
@@ -255,7 +257,7 @@ impl<'m, S: Store> Client<'m, S> {
     }
 
     /// Takes the bytes of a read that succeeded.
-    fn take(&mut self, len: usize, now: u64) {
+    fn take(&mut self, len: usize, now: Instant) {
         let place = self.store.bytes().get_mut(self.arrived..self.arrived + len);
         let Some(place) = place else { return };
         if self.landing.read(0, place).is_ok() {
@@ -277,10 +279,10 @@ impl<S: Store> Work for Client<'_, S> {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
-        now: u64,
-    ) -> Result<Move, AppError> {
+        now: Instant,
+    ) -> Result<crate::Status, AppError> {
         if matches!(self.progress(), Progress::Done | Progress::Failed(_)) {
-            return Ok(Move::Done);
+            return Ok(ControlFlow::Break(()));
         }
         let arrival = match rds.recvmsg(adapter, self.socket, buffer, MsgFlags::empty()) {
             Ok(arrival) => Some(arrival),
@@ -322,10 +324,10 @@ impl<S: Store> Work for Client<'_, S> {
             }
             _ => {}
         }
-        let patience = self.settings.patience.as_nanos() as u64;
-        if now >= self.began.saturating_add(LONGEST.as_nanos() as u64) {
+        let patience = self.settings.patience;
+        if now >= self.began + LONGEST {
             self.fail(FetchError::TooSlow(self.arrived as u64))?;
-        } else if now >= self.moved_at.saturating_add(patience) {
+        } else if now >= self.moved_at + patience {
             let error = match self.described {
                 None => FetchError::NoServer,
                 Some(_) => FetchError::Stopped(self.arrived as u64),
@@ -333,18 +335,18 @@ impl<S: Store> Work for Client<'_, S> {
             self.fail(error)?;
         }
         if is_news || self.failed.is_some() {
-            return Ok(Move::Again);
+            return Ok(ControlFlow::Continue(Wake::Now));
         }
-        let give_up_at = self.moved_at.saturating_add(patience);
+        let give_up_at = self.moved_at + patience;
         if self.reading.is_some() {
-            return Ok(Move::Wait(give_up_at));
+            return Ok(ControlFlow::Continue(Wake::At(give_up_at)));
         }
-        let ask_at = self.asked_at.map_or(now, |asked| asked + REPEAT.as_nanos() as u64);
+        let ask_at = self.asked_at.map_or(now, |asked| asked + REPEAT);
         if now >= ask_at {
             self.ask(adapter, rds, now)?;
-            return Ok(Move::Again);
+            return Ok(ControlFlow::Continue(Wake::Now));
         }
-        Ok(Move::Wait(ask_at.min(give_up_at)))
+        Ok(ControlFlow::Continue(Wake::At(ask_at.min(give_up_at))))
     }
 
     fn moved(&self) -> Option<u64> {

@@ -1,9 +1,11 @@
 //! The server: replies to requests, and offers parts of its images.
 
 use super::message::{Name, PORT, Reply, Request, Status};
-use crate::rds::{AppError, InCall, MAX_LEN, Move, Work, close, receive, send};
+use crate::rds::{AppError, InCall, MAX_LEN, Work, close, receive, send};
 use core::net::SocketAddr;
-use dat_nostd::{Adapter, DmaBuffer, Platform};
+use core::ops::ControlFlow;
+use dat_nostd::{Adapter, DmaBuffer, Instant, Platform};
+use driver_mlx::Wake;
 use rds_nostd::{Msg, RdmaCookie, RdmaFlags, Rds, RdsError, SocketHandle};
 
 /// Clients with an offered part. The one that was served longest ago loses its part first.
@@ -183,8 +185,8 @@ impl Work for Server<'_> {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
-        _: u64,
-    ) -> Result<Move, AppError> {
+        _: Instant,
+    ) -> Result<crate::Status, AppError> {
         for _ in 0..BURST {
             if let Some((client, reply)) = self.waiting {
                 // A client that takes no replies has a full queue of its own: the others are not kept waiting.
@@ -192,7 +194,7 @@ impl Work for Server<'_> {
                 self.waiting = None;
             }
             let Some(message) = receive(adapter, rds, self.socket, buffer)? else {
-                return Ok(Move::Wait(u64::MAX));
+                return Ok(ControlFlow::Continue(Wake::Idle));
             };
             let bytes = buffer.get(..message.message_len).unwrap_or_default();
             match Request::parse(bytes) {
@@ -204,7 +206,7 @@ impl Work for Server<'_> {
                 _ => self.served.malformed += 1,
             }
         }
-        Ok(Move::Again)
+        Ok(ControlFlow::Continue(Wake::Now))
     }
 
     fn moved(&self) -> Option<u64> {

@@ -2,22 +2,23 @@
 
 use core::fmt;
 use core::net::Ipv4Addr;
+use core::ops::ControlFlow;
 
 use dat_nostd::net::smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
 use dat_nostd::net::smoltcp::socket::tcp;
 use dat_nostd::net::smoltcp::wire::IpAddress;
 use dat_nostd::net::{Host, PacketLink};
-use driver_mlx::{Instant, Wake};
+use driver_mlx::{Duration, Instant, Wake};
 
+use super::TCP_BUFFER;
 use super::digest::{Digest, LINE_LEN, Stream, digest_of};
 use super::services::{SOURCE_SENDER, Service};
-use super::{TCP_BUFFER, by};
 use crate::Status;
 
-/// From a refusal to the next attempt, nanoseconds.
-const RETRY: u64 = 200_000_000;
-/// How long to stay after the end, so that a peer whose last packet lost its answer gets it again, nanoseconds.
-const LINGER: u64 = 500_000_000;
+/// From a refusal to the next attempt.
+const RETRY: Duration = Duration::from_millis(200);
+/// How long to stay after the end, so that a peer whose last packet lost its answer gets it again.
+const LINGER: Duration = Duration::from_millis(500);
 /// Marks the bytes sent.
 const SENDER: u8 = 2;
 /// First local port; attempts use the ones behind it.
@@ -34,10 +35,10 @@ pub struct ClientConfig {
     pub send: u64,
     /// Varies the local port.
     pub seed: u64,
-    /// How long to try to connect, nanoseconds.
-    pub connect_timeout: u64,
-    /// How long nothing may move, nanoseconds.
-    pub stall_timeout: u64,
+    /// How long to try to connect.
+    pub connect_timeout: Duration,
+    /// How long nothing may move.
+    pub stall_timeout: Duration,
 }
 
 /// What the peer should answer, by the service at its port.
@@ -172,7 +173,7 @@ impl Default for ClientStorage {
 #[derive(Clone, Copy)]
 enum State {
     /// The next attempt is due at this time.
-    Retry(u64),
+    Retry(Instant),
     Connecting,
     Open,
 }
@@ -185,8 +186,8 @@ pub struct Client<'s> {
     state: State,
     attempts: u16,
     refused: bool,
-    began_at: u64,
-    moved_at: u64,
+    began_at: Instant,
+    moved_at: Instant,
     sent: Stream,
     received: Stream,
     head: [u8; LINE_LEN],
@@ -201,7 +202,7 @@ impl<'s> Client<'s> {
         storage: &'s mut ClientStorage,
         slot: &'s mut SocketStorage<'s>,
         config: ClientConfig,
-        now: u64,
+        now: Instant,
     ) -> Self {
         let [rx, tx] = &mut storage.0;
         let mut sockets = SocketSet::new(core::slice::from_mut(slot));
@@ -232,7 +233,7 @@ impl<'s> Client<'s> {
             sent_sha256: self.sent.digest(),
             received: self.received.bytes,
             received_sha256: self.received.digest(),
-            ns: self.moved_at.saturating_sub(self.began_at),
+            ns: (self.moved_at - self.began_at).as_nanos() as u64,
             head: self.head,
         }
     }
@@ -245,29 +246,28 @@ impl<'s> Client<'s> {
         &mut self,
         host: &mut Host<'_>,
         link: &mut L,
-        now: u64,
+        now: Instant,
     ) -> Result<Status, ClientError> {
-        let at = Instant::from_nanos(now);
-        let mut wake = host.poll(link, &mut self.sockets, at);
+        let mut wake = host.poll(link, &mut self.sockets, now);
         if !self.ended && self.step(host, now)? {
             self.moved_at = now;
-            wake = wake.earliest(host.poll(link, &mut self.sockets, at));
+            wake = wake.earliest(host.poll(link, &mut self.sockets, now));
         }
         if self.ended {
-            let end = self.moved_at.saturating_add(LINGER);
+            let end = self.moved_at + LINGER;
             return Ok(if now >= end {
-                Status::Done
+                ControlFlow::Break(())
             } else {
-                Status::Working(if wake == Wake::Now { now } else { end })
+                ControlFlow::Continue(wake.earliest(Wake::At(end)))
             });
         }
         let limit = match self.state {
             State::Open => self.config.stall_timeout,
             _ => self.config.connect_timeout,
         };
-        let waited = now.saturating_sub(self.moved_at);
+        let waited = now - self.moved_at;
         if waited > limit {
-            let waited_ms = waited / 1_000_000;
+            let waited_ms = waited.as_millis() as u64;
             return Err(match self.state {
                 State::Open => {
                     let (sent, received) = (self.sent.bytes, self.received.bytes);
@@ -276,16 +276,16 @@ impl<'s> Client<'s> {
                 _ => ClientError::NotConnected { waited_ms, refused: self.refused },
             });
         }
-        let mut deadline = self.moved_at.saturating_add(limit).saturating_add(1);
+        wake = wake.earliest(Wake::At(self.moved_at + limit + Duration::from_nanos(1)));
         if let State::Retry(at) = self.state {
-            deadline = deadline.min(at);
+            wake = wake.earliest(Wake::At(at));
         }
         // A connection that was begun goes out at once.
-        Ok(Status::Working(by(wake.earliest(host.poll_at(&self.sockets, at)), now).min(deadline)))
+        Ok(ControlFlow::Continue(wake.earliest(host.poll_at(&self.sockets, now))))
     }
 
     /// Whether anything moved.
-    fn step(&mut self, host: &mut Host<'_>, now: u64) -> Result<bool, ClientError> {
+    fn step(&mut self, host: &mut Host<'_>, now: Instant) -> Result<bool, ClientError> {
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.socket);
         match self.state {
             State::Retry(at) if now >= at => {

@@ -7,8 +7,6 @@
 //! | `client` | `app=tcp`: sends a number of bytes, takes what comes back |
 //! | `digest` | SHA-256, and bytes to send |
 
-use driver_mlx::{Instant, Wake};
-
 mod client;
 mod digest;
 mod ping;
@@ -23,8 +21,3 @@ pub use services::{Served, Service, Services, ServicesSlots, ServicesStorage};
 
 /// Bytes of a TCP socket's buffer, one each way.
 pub const TCP_BUFFER: usize = 64 << 10;
-
-/// The time by which to poll, nanoseconds; not after `now` if at once.
-pub(crate) fn by(wake: Wake, now: u64) -> u64 {
-    wake.deadline(Instant::from_nanos(now)).map_or(u64::MAX, Instant::as_nanos)
-}

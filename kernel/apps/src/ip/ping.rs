@@ -1,15 +1,15 @@
 //! `app=ping`: ICMP echo requests, one after the other.
 
 use core::net::Ipv4Addr;
+use core::ops::ControlFlow;
 
 use dat_nostd::net::smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
 use dat_nostd::net::smoltcp::phy::ChecksumCapabilities;
 use dat_nostd::net::smoltcp::socket::icmp;
 use dat_nostd::net::smoltcp::wire::{Icmpv4Packet, Icmpv4Repr, IpAddress};
 use dat_nostd::net::{Host, PacketLink};
-use driver_mlx::Instant;
+use driver_mlx::{Duration, Instant, Wake};
 
-use super::by;
 use crate::Status;
 
 /// Bytes of each of the two buffers.
@@ -30,10 +30,10 @@ pub struct PingConfig {
     pub size: usize,
     /// Tells this pinger's replies from another's.
     pub ident: u16,
-    /// From one reply to the next request, nanoseconds.
-    pub interval: u64,
-    /// How long a reply may take, nanoseconds.
-    pub timeout: u64,
+    /// From one reply to the next request.
+    pub interval: Duration,
+    /// How long a reply may take.
+    pub timeout: Duration,
 }
 
 /// How it went.
@@ -77,9 +77,9 @@ impl Default for PingStorage {
 
 enum State {
     /// The next request goes at this time.
-    Pause(u64),
+    Pause(Instant),
     /// Sent at the first, given up at the second.
-    Wait(u64, u64),
+    Wait(Instant, Instant),
 }
 
 /// A pinger.
@@ -104,7 +104,7 @@ impl<'s> Ping<'s> {
         let _ = socket.bind(icmp::Endpoint::Ident(config.ident));
         let socket = sockets.add(socket);
         let config = PingConfig { size: config.size.min(MAX_PAYLOAD), ..config };
-        Self { config, sockets, socket, state: State::Pause(0), report: PingReport::default() }
+        Self { config, sockets, socket, state: State::Pause(Instant::ORIGIN), report: PingReport::default() }
     }
 
     /// How it went so far.
@@ -114,14 +114,14 @@ impl<'s> Ping<'s> {
     }
 
     /// Moves on.
-    pub fn poll<L: PacketLink>(&mut self, host: &mut Host<'_>, link: &mut L, now: u64) -> Status {
-        let mut wake = host.poll(link, &mut self.sockets, Instant::from_nanos(now));
+    pub fn poll<L: PacketLink>(&mut self, host: &mut Host<'_>, link: &mut L, now: Instant) -> Status {
+        let mut wake = host.poll(link, &mut self.sockets, now);
         self.receive(now);
         match self.state {
-            State::Pause(_) if self.report.sent == self.config.count => return Status::Done,
+            State::Pause(_) if self.report.sent == self.config.count => return ControlFlow::Break(()),
             State::Pause(at) if now >= at => {
                 self.send(now);
-                wake = wake.earliest(host.poll(link, &mut self.sockets, Instant::from_nanos(now)));
+                wake = wake.earliest(host.poll(link, &mut self.sockets, now));
             }
             State::Wait(_, end) if now >= end => {
                 self.report.lost += 1;
@@ -132,7 +132,7 @@ impl<'s> Ping<'s> {
         let own = match self.state {
             State::Pause(at) | State::Wait(_, at) => at,
         };
-        Status::Working(by(wake, now).min(own))
+        ControlFlow::Continue(wake.earliest(Wake::At(own)))
     }
 
     /// Byte `i` of request `number`'s payload.
@@ -140,7 +140,7 @@ impl<'s> Ping<'s> {
         (i as u32).wrapping_mul(31).wrapping_add(number.wrapping_mul(7)) as u8
     }
 
-    fn send(&mut self, now: u64) {
+    fn send(&mut self, now: Instant) {
         let number = self.report.sent;
         let mut data = [0; MAX_PAYLOAD];
         for (i, byte) in data.iter_mut().take(self.config.size).enumerate() {
@@ -152,7 +152,7 @@ impl<'s> Ping<'s> {
             data: data.get(..self.config.size).unwrap_or_default(),
         };
         let socket = self.sockets.get_mut::<icmp::Socket<'_>>(self.socket);
-        self.state = State::Wait(now, now.saturating_add(self.config.timeout));
+        self.state = State::Wait(now, now + self.config.timeout);
         self.report.sent += 1;
         // One that finds no room counts as lost.
         if let Ok(buffer) = socket.send(HEADER + self.config.size, IpAddress::Ipv4(self.config.to)) {
@@ -161,7 +161,7 @@ impl<'s> Ping<'s> {
         }
     }
 
-    fn receive(&mut self, now: u64) {
+    fn receive(&mut self, now: Instant) {
         let number = self.report.sent.wrapping_sub(1);
         loop {
             let socket = self.sockets.get_mut::<icmp::Socket<'_>>(self.socket);
@@ -183,7 +183,7 @@ impl<'s> Ping<'s> {
             let State::Wait(sent_at, _) = self.state else { continue };
             let right = len == self.config.size
                 && data.iter().take(len).enumerate().all(|(i, byte)| *byte == self.pattern(number, i));
-            let trip = now.saturating_sub(sent_at);
+            let trip = (now - sent_at).as_nanos() as u64;
             let report = &mut self.report;
             if right {
                 report.min = if report.received == 0 { trip } else { report.min.min(trip) };
@@ -193,7 +193,7 @@ impl<'s> Ping<'s> {
             } else {
                 report.wrong += 1;
             }
-            self.state = State::Pause(now.saturating_add(self.config.interval));
+            self.state = State::Pause(now + self.config.interval);
         }
     }
 }

@@ -3,8 +3,10 @@
 use super::*;
 use crate::Status;
 use core::net::Ipv4Addr;
+use core::ops::ControlFlow;
 use dat_nostd::net::smoltcp::iface::SocketStorage;
 use dat_nostd::net::{Host, LinkConfig, PacketBuffers, PacketLink};
+use driver_mlx::{Duration, Instant, Wake};
 use std::boxed::Box;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,7 +15,8 @@ use std::vec::Vec;
 
 const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
+const START: Instant = Instant::from_nanos(1_000_000_000);
 const MTU: usize = 2044;
 
 type Queue = Rc<RefCell<VecDeque<Vec<u8>>>>;
@@ -72,7 +75,7 @@ fn host(link: &mut End) -> Host<'static> {
 fn run(
     lose: u32,
     source: u64,
-    mut client: impl FnMut(&mut Host<'_>, &mut End, u64) -> Status,
+    mut client: impl FnMut(&mut Host<'_>, &mut End, Instant) -> Status,
 ) -> Vec<Served> {
     let (mut a, mut b) = wire(lose);
     let (mut server, mut other) = (host(&mut a), host(&mut b));
@@ -80,23 +83,21 @@ fn run(
     let slots = Box::leak(Box::new(ServicesSlots::new()));
     let mut services = Services::new(storage, slots, source);
     let mut served = Vec::new();
-    let mut now = SECOND;
+    let mut now = START;
     let mut done_at = None;
     loop {
-        let wake =
-            services.poll(&mut server, &mut a, Instant::from_nanos(now), &mut |client| served.push(*client));
-        let server_at = by(wake, now);
-        let client_at = match client(&mut other, &mut b, now) {
-            Status::Working(at) => at,
-            Status::Done => *done_at.get_or_insert(now) + SECOND,
-        };
+        let wake = services.poll(&mut server, &mut a, now, &mut |client| served.push(*client));
+        let wake = wake.earliest(match client(&mut other, &mut b, now) {
+            ControlFlow::Continue(wake) => wake,
+            ControlFlow::Break(()) => Wake::At(*done_at.get_or_insert(now) + SECOND),
+        });
         if done_at.is_some_and(|at| now >= at + SECOND) {
             return served;
         }
-        assert!(now < 1000 * SECOND, "it does not end");
+        assert!(now < START + SECOND * 1000, "it does not end");
         let busy = !a.to_here.borrow().is_empty() || !b.to_here.borrow().is_empty();
-        let next = server_at.min(client_at);
-        now = if busy { now + 1000 } else { next.max(now + 1000) };
+        let soon = now + Duration::from_micros(1);
+        now = if busy { soon } else { wake.deadline(now).unwrap_or(Instant::MAX).max(soon) };
     }
 }
 
@@ -106,21 +107,21 @@ fn transfer(lose: u32, port: u16, send: u64, source: u64) -> (ClientReport, Vec<
         port,
         send,
         seed: 3,
-        connect_timeout: 10 * SECOND,
-        stall_timeout: 100 * SECOND,
+        connect_timeout: SECOND * 10,
+        stall_timeout: SECOND * 100,
     };
     let storage = Box::leak(Box::new(ClientStorage::new()));
     let slot = Box::leak(Box::new(SocketStorage::EMPTY));
-    let mut client = Client::new(storage, slot, config, SECOND);
+    let mut client = Client::new(storage, slot, config, START);
     let mut done = false;
     let served = run(lose, source, |host, link, now| {
         if !done {
             match client.poll(host, link, now).unwrap_or_else(|error| panic!("{error}")) {
-                Status::Working(at) => return Status::Working(at),
-                Status::Done => done = true,
+                ControlFlow::Continue(wake) => return ControlFlow::Continue(wake),
+                ControlFlow::Break(()) => done = true,
             }
         }
-        Status::Done
+        ControlFlow::Break(())
     });
     (client.report(), served)
 }
@@ -149,21 +150,22 @@ fn a_port_without_a_service_refuses() {
         ClientConfig { to: A, port: 80, send: 1, seed: 3, connect_timeout: SECOND, stall_timeout: SECOND };
     let storage = Box::leak(Box::new(ClientStorage::new()));
     let slot = Box::leak(Box::new(SocketStorage::EMPTY));
-    let mut client = Client::new(storage, slot, config, SECOND);
+    let mut client = Client::new(storage, slot, config, START);
     let mut error = None;
     run(0, 0, |host, link, now| match client.poll(host, link, now) {
-        Ok(Status::Working(at)) => Status::Working(at),
-        Ok(Status::Done) => panic!("nobody listens there"),
+        Ok(ControlFlow::Continue(wake)) => ControlFlow::Continue(wake),
+        Ok(ControlFlow::Break(())) => panic!("nobody listens there"),
         Err(refusal) => {
             error = Some(refusal);
-            Status::Done
+            ControlFlow::Break(())
         }
     });
     assert!(matches!(error, Some(ClientError::NotConnected { refused: true, .. })), "{error:?}");
 }
 
 fn ping(to: Ipv4Addr, lose: u32, size: usize) -> PingReport {
-    let config = PingConfig { to, count: 100, size, ident: 7, interval: 1_000_000, timeout: SECOND };
+    let config =
+        PingConfig { to, count: 100, size, ident: 7, interval: Duration::from_millis(1), timeout: SECOND };
     let storage = Box::leak(Box::new(PingStorage::new()));
     let slot = Box::leak(Box::new(SocketStorage::EMPTY));
     let mut ping = Ping::new(storage, slot, config);

@@ -1,6 +1,7 @@
 //! What a node is told: its work, its ports.
 
 use core::net::IpAddr;
+use core::time::Duration;
 
 pub use rds_nostd::Generation;
 
@@ -18,8 +19,8 @@ pub enum Mode {
     Ping {
         /// How many.
         count: u32,
-        /// From one to the next, nanoseconds.
-        interval: u64,
+        /// From one to the next.
+        interval: Duration,
     },
     /// Sends back what arrives at 8 ports. Ends when it is told to.
     Echo,
@@ -43,6 +44,6 @@ pub struct Settings {
     pub random: u64,
     /// Grows from boot to boot.
     pub generation: Generation,
-    /// How long nothing may move, nanoseconds.
-    pub stall_timeout: u64,
+    /// How long nothing may move.
+    pub stall_timeout: Duration,
 }

@@ -4,15 +4,18 @@
 //! once is dropped, so that the others are served.
 
 use core::net::{IpAddr, SocketAddr};
+use core::ops::ControlFlow;
 
-use dat_nostd::{Adapter, Platform};
+use dat_nostd::{Adapter, Duration, Instant, Platform};
+use driver_mlx::Wake;
 use rds_nostd::{Msg, Rds, SocketHandle};
 
-use super::work::{Move, bind_all, receive, send};
+use super::work::{bind_all, receive, send};
 use super::{AppError, ECHO_PORT, InCall, MAX_LEN, SOCKETS};
+use crate::Status;
 
-/// How long a message waits to be sent back, nanoseconds.
-const PATIENCE: u64 = 1_000_000_000;
+/// How long a message waits to be sent back.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Nodes that are not waited for, at most: the one that was added first makes room.
 const SLOW: usize = 16;
 
@@ -36,7 +39,7 @@ struct Waiting {
     to: SocketAddr,
     len: usize,
     /// Until then, by the adapter's clock.
-    until: u64,
+    until: Instant,
 }
 
 /// A server.
@@ -70,9 +73,9 @@ impl Echo {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
-        now: u64,
-    ) -> Result<Move, AppError> {
-        let mut result = Move::Wait(u64::MAX);
+        now: Instant,
+    ) -> Result<Status, AppError> {
+        let mut result = ControlFlow::Continue(Wake::Idle);
         for step in 0..SOCKETS {
             if self.waiting.is_none() {
                 let index = (self.turn + step) % SOCKETS;
@@ -85,7 +88,7 @@ impl Echo {
                     // What comes from port 0 is nobody's message.
                     self.waiting = Some(Waiting { socket: *socket, to, len, until: now + PATIENCE });
                 }
-                result = Move::Again;
+                result = ControlFlow::Continue(Wake::Now);
             }
             let Some(Waiting { socket, to, len, until }) = self.waiting else { continue };
             if send(adapter, rds, socket, Msg::to(to, buffer.get(..len).unwrap_or_default()))? {
@@ -94,11 +97,11 @@ impl Echo {
                 self.report.messages += 1;
                 self.report.bytes += len as u64;
             } else if now < until && !self.slow.contains(&Some(to.ip())) {
-                return Ok(Move::Wait(until));
+                return Ok(ControlFlow::Continue(Wake::At(until)));
             } else {
                 self.drop_waiting(to.ip());
             }
-            result = Move::Again;
+            result = ControlFlow::Continue(Wake::Now);
         }
         self.turn = (self.turn + 1) % SOCKETS;
         Ok(result)

@@ -26,4 +26,4 @@ pub use rds_nostd::{Generation, TableKind};
 pub use report::{Outcome, Report};
 pub use run::{ModeWork, Node, RdsApp};
 pub use storage::Storage;
-pub use work::{Move, Work, bind_all, close, receive, send, stop};
+pub use work::{Work, bind_all, close, receive, send, stop};

@@ -1,12 +1,15 @@
 //! `mode=ping`: empty messages to port 0, from 8 sockets in turn, as `rds-ping` sends them.
 
 use core::net::{IpAddr, SocketAddr};
+use core::ops::ControlFlow;
 
-use dat_nostd::{Adapter, Platform};
+use dat_nostd::{Adapter, Duration, Instant, Platform};
+use driver_mlx::Wake;
 use rds_nostd::{Msg, Rds, SocketHandle};
 
-use super::work::{Move, bind_all, receive, send};
+use super::work::{bind_all, receive, send};
 use super::{AppError, InCall, SOCKETS};
+use crate::Status;
 
 /// How it went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,11 +30,11 @@ pub struct PingReport {
 pub struct Ping {
     peer: SocketAddr,
     count: u32,
-    interval: u64,
+    interval: Duration,
     sockets: [SocketHandle; SOCKETS],
     /// When each socket's ping was sent, while it is not answered.
-    asked_at: [Option<u64>; SOCKETS],
-    next_at: u64,
+    asked_at: [Option<Instant>; SOCKETS],
+    next_at: Instant,
     report: PingReport,
 }
 
@@ -41,7 +44,7 @@ impl Ping {
         rds: &mut Rds<'_>,
         peer: IpAddr,
         count: u32,
-        interval: u64,
+        interval: Duration,
     ) -> Result<Self, AppError> {
         Ok(Self {
             peer: SocketAddr::new(peer, 0),
@@ -49,7 +52,7 @@ impl Ping {
             interval,
             sockets: bind_all(rds, adapter.address(), None)?,
             asked_at: [None; SOCKETS],
-            next_at: 0,
+            next_at: Instant::ORIGIN,
             report: PingReport::default(),
         })
     }
@@ -66,38 +69,39 @@ impl Ping {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
-        now: u64,
-    ) -> Result<Move, AppError> {
+        now: Instant,
+    ) -> Result<Status, AppError> {
         self.receive(adapter, rds, now)?;
         let Self { sockets, asked_at, report, .. } = self;
         if report.sent == self.count {
-            return Ok(if report.received == self.count { Move::Done } else { Move::Wait(u64::MAX) });
+            let is_done = report.received == self.count;
+            return Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(Wake::Idle) });
         }
         // One that is not answered yet holds the next ping of its socket up, not that of another.
         let turn = report.sent as usize % SOCKETS;
         let (Some(socket), Some(asked_at)) = (sockets.get(turn), asked_at.get_mut(turn)) else {
-            return Ok(Move::Done);
+            return Ok(ControlFlow::Break(()));
         };
         if asked_at.is_some() {
-            return Ok(Move::Wait(u64::MAX));
+            return Ok(ControlFlow::Continue(Wake::Idle));
         }
         if now < self.next_at {
-            return Ok(Move::Wait(self.next_at));
+            return Ok(ControlFlow::Continue(Wake::At(self.next_at)));
         }
         if !send(adapter, rds, *socket, Msg::to(self.peer, &[]))? {
-            return Ok(Move::Wait(u64::MAX));
+            return Ok(ControlFlow::Continue(Wake::Idle));
         }
         *asked_at = Some(now);
         report.sent += 1;
-        self.next_at = now.saturating_add(self.interval);
-        Ok(Move::Again)
+        self.next_at = now + self.interval;
+        Ok(ControlFlow::Continue(Wake::Now))
     }
 
     fn receive<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
-        now: u64,
+        now: Instant,
     ) -> Result<(), AppError> {
         for (index, (socket, asked_at)) in self.sockets.iter().zip(&mut self.asked_at).enumerate() {
             let Some(answer) = receive(adapter, rds, *socket, &mut [])? else { continue };
@@ -107,7 +111,7 @@ impl Ping {
             if answer.from != self.peer || answer.message_len != 0 {
                 return Err(AppError::Unexpected { receiver: index });
             }
-            let trip = now.saturating_sub(asked_at);
+            let trip = (now - asked_at).as_nanos() as u64;
             let report = &mut self.report;
             report.min = if report.received == 0 { trip } else { report.min.min(trip) };
             report.max = report.max.max(trip);

@@ -1,24 +1,25 @@
 //! A node: RDS, and its work.
 
-use driver_mlx::Instant;
+use core::ops::ControlFlow;
 
-use dat_nostd::{Adapter, Platform};
+use dat_nostd::{Adapter, Duration, Instant, Platform};
+use driver_mlx::Wake;
 use rds_nostd::{Rds, RdsConfig};
 
 use super::echo::Echo;
 use super::ping::Ping;
-use super::work::{Move, Work, stop};
+use super::work::{Work, stop};
 use super::{AppError, Config, InCall, MAX_LEN, Mode, Outcome, Report, Settings, Storage};
 use crate::Status;
 
 /// A node in the middle of its work.
 pub struct Node<'s, W> {
-    stall_timeout: u64,
+    stall_timeout: Duration,
     rds: Rds<'s>,
     buffer: &'s mut [u8; MAX_LEN],
     work: W,
     last_moved: u64,
-    last_moved_at: u64,
+    last_moved_at: Instant,
 }
 
 impl<'s, W: Work> Node<'s, W> {
@@ -33,7 +34,7 @@ impl<'s, W: Work> Node<'s, W> {
         start: impl FnOnce(&mut Adapter<'_, P>, &mut Rds<'s>) -> Result<W, AppError>,
     ) -> Result<Self, AppError> {
         let Settings { random, generation, stall_timeout } = settings;
-        let last_moved_at = adapter.now().as_nanos();
+        let last_moved_at = adapter.now();
         let config = RdsConfig { send_frames: 1024, seed: random, ..RdsConfig::new(generation) };
         let mut rds = Rds::start(adapter, storage.rds.parts(), config).in_call("rds start")?;
         match start(adapter, &mut rds) {
@@ -53,27 +54,31 @@ impl<'s, W: Work> Node<'s, W> {
     ///
     /// # Errors
     /// [`AppError`]: over without success.
-    pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> Result<Status, AppError> {
+    pub fn poll<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        now: Instant,
+    ) -> Result<Status, AppError> {
         let Self { rds, buffer, work, .. } = self;
-        let instant = Instant::from_nanos(now);
-        let deadline = rds.poll(adapter, instant).deadline(instant).unwrap_or(Instant::MAX).as_nanos();
-        let own = match work.poll(adapter, rds, buffer, now)? {
-            Move::Done => return Ok(Status::Done),
-            Move::Again => return Ok(Status::Working(now)),
-            Move::Wait(until) => until,
+        let rds_wake = rds.poll(adapter, now);
+        let ControlFlow::Continue(own) = work.poll(adapter, rds, buffer, now)? else {
+            return Ok(ControlFlow::Break(()));
         };
-        let Some(moved) = work.moved() else { return Ok(Status::Working(deadline.min(own))) };
+        let wake = own.earliest(rds_wake);
+        let Some(moved) = work.moved() else { return Ok(ControlFlow::Continue(wake)) };
         if moved != self.last_moved {
             (self.last_moved, self.last_moved_at) = (moved, now);
         }
-        let stalls_at = self.last_moved_at.saturating_add(self.stall_timeout);
         // What waits for its own time does not hang.
-        if now >= stalls_at && own == u64::MAX {
-            let waited_ms = now.saturating_sub(self.last_moved_at) / 1_000_000;
+        if own != Wake::Idle {
+            return Ok(ControlFlow::Continue(wake));
+        }
+        let stalls_at = self.last_moved_at + self.stall_timeout;
+        if now >= stalls_at {
+            let waited_ms = (now - self.last_moved_at).as_millis() as u64;
             return Err(AppError::Stalled { moved, waited_ms });
         }
-        let stalls_at = if own == u64::MAX { stalls_at } else { u64::MAX };
-        Ok(Status::Working(deadline.min(own).min(stalls_at)))
+        Ok(ControlFlow::Continue(wake.earliest(Wake::by(stalls_at))))
     }
 
     /// The adapter has been recovered: RDS carries on, and with it what exchanges messages. What has offered memory to its peer does not.
@@ -121,8 +126,8 @@ impl Work for ModeWork {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
-        now: u64,
-    ) -> Result<Move, AppError> {
+        now: Instant,
+    ) -> Result<Status, AppError> {
         match self {
             Self::Ping(ping) => ping.poll(adapter, rds, now),
             Self::Echo(echo) => echo.poll(adapter, rds, buffer, now),

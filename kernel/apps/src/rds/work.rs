@@ -1,27 +1,17 @@
-//! What the works have in common: their sockets, and what they say after each poll.
+//! What the works have in common: their sockets.
 
 use core::net::{IpAddr, SocketAddr};
 
-use dat_nostd::{Adapter, Duration, Platform};
+use dat_nostd::{Adapter, Duration, Instant, Platform};
 use rds_nostd::{Msg, MsgFlags, Rds, RdsError, Received, SocketHandle};
 
 use super::config::{MAX_LEN, SOCKETS};
 use super::error::{AppError, InCall};
-
-/// What a work says after each poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Move {
-    /// Something moved: more may.
-    Again,
-    /// Nothing to do until something arrives or this time (nanoseconds) comes.
-    Wait(u64),
-    /// Everything was done.
-    Done,
-}
+use crate::Status;
 
 /// Work of a node: what it does with its sockets.
 pub trait Work {
-    /// Makes progress. RDS was polled before.
+    /// Makes progress. RDS was polled before. A work that waits for something to arrive returns [`Wake::Idle`](driver_mlx::Wake).
     ///
     /// # Errors
     /// [`AppError`]: the work failed.
@@ -30,8 +20,8 @@ pub trait Work {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
-        now: u64,
-    ) -> Result<Move, AppError>;
+        now: Instant,
+    ) -> Result<Status, AppError>;
 
     /// Returns a number that grows with each movement, or `None` if the work never stalls: a server
     /// without clients.

@@ -1,6 +1,8 @@
 //! The connection of a side, its buffers, posting.
 
-use dat_nostd::{Adapter, DmaSlice, DtoOperation, DtoStatus, EventData, MemPriv, Platform, RmrTriplet};
+use dat_nostd::{
+    Adapter, DmaSlice, DtoOperation, DtoStatus, EventData, Instant, MemPriv, Platform, RmrTriplet,
+};
 
 use super::message::{MESSAGE_LEN, Offer};
 use super::{Config, RpingError};
@@ -77,7 +79,7 @@ impl Link {
     pub(super) fn poll<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
-        now: u64,
+        now: Instant,
     ) -> Result<(), RpingError> {
         loop {
             match self.connection.poll(adapter, &[], now)? {

@@ -16,6 +16,7 @@ mod run;
 
 use core::fmt;
 use core::net::IpAddr;
+use core::time::Duration;
 
 use dat_nostd::{ConnectionEvent, DatReturn, DtoStatus};
 
@@ -46,10 +47,10 @@ pub struct Config {
     pub count: u32,
     /// Whether to compare: the client what came back with what it sent, the server what it read with what `rping` sends.
     pub verify: bool,
-    /// How long to wait for the connection, nanoseconds.
-    pub connect_timeout: u64,
-    /// How long nothing may move, nanoseconds.
-    pub stall_timeout: u64,
+    /// How long to wait for the connection.
+    pub connect_timeout: Duration,
+    /// How long nothing may move.
+    pub stall_timeout: Duration,
 }
 
 /// How it went.

@@ -1,6 +1,9 @@
 //! The two sides.
 
-use dat_nostd::{Adapter, ConnectionEvent, Platform};
+use core::ops::ControlFlow;
+
+use dat_nostd::{Adapter, ConnectionEvent, Duration, Instant, Platform};
+use driver_mlx::Wake;
 
 use super::link::{BUFFER, Done, Link};
 use super::message::{Offer, fill, mismatch, text_len};
@@ -29,8 +32,8 @@ pub struct Rping {
     link: Link,
     stage: Stage,
     report: Report,
-    began_at: u64,
-    moved_at: u64,
+    began_at: Instant,
+    moved_at: Instant,
 }
 
 impl Rping {
@@ -39,7 +42,7 @@ impl Rping {
     /// # Errors
     /// [`RpingError::Dat`] if the adapter lacks objects or memory.
     pub fn start<P: Platform>(adapter: &mut Adapter<'_, P>, config: Config) -> Result<Self, RpingError> {
-        let now = adapter.now().as_nanos();
+        let now = adapter.now();
         let size = config.size.clamp(*SIZES.start(), *SIZES.end());
         let link = Link::open(adapter, &config)?;
         Ok(Self {
@@ -55,7 +58,7 @@ impl Rping {
     /// How it went so far.
     #[must_use]
     pub fn report(&self) -> Report {
-        Report { ns: self.moved_at.saturating_sub(self.began_at), ..self.report }
+        Report { ns: (self.moved_at - self.began_at).as_nanos() as u64, ..self.report }
     }
 
     /// How many attempts to connect have failed, and what the last of them ended with.
@@ -72,7 +75,7 @@ impl Rping {
     pub fn poll<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
-        now: u64,
+        now: Instant,
     ) -> Result<Status, RpingError> {
         self.notice_connection(adapter, now)?;
         // Before the end is looked at: the peer's last message may lie in front of its disconnect.
@@ -98,13 +101,13 @@ impl Rping {
                 Role::Server => self.stage == Stage::Source && iteration > 0,
             };
             return if between && event == ConnectionEvent::Disconnected {
-                Ok(Status::Done)
+                Ok(ControlFlow::Break(()))
             } else {
                 Err(RpingError::ConnectionLost { event, iteration })
             };
         }
-        let waited = now.saturating_sub(self.moved_at);
-        let waited_ms = waited / 1_000_000;
+        let waited = now - self.moved_at;
+        let waited_ms = waited.as_millis() as u64;
         let limit = match self.stage {
             Stage::Connecting if waited > self.config.connect_timeout => {
                 return Err(RpingError::NotConnected {
@@ -118,17 +121,17 @@ impl Rping {
             }
             _ => self.config.stall_timeout,
         };
-        let deadline = self.moved_at.saturating_add(limit).saturating_add(1);
-        let deadline = self.link.connection.retry_at().map_or(deadline, |at| at.min(deadline));
+        let deadline = self.moved_at + limit + Duration::from_nanos(1);
+        let wake = Wake::from(self.link.connection.retry_at()).earliest(Wake::At(deadline));
         // What moved may let more move.
-        Ok(Status::Working(if busy { now } else { deadline }))
+        Ok(ControlFlow::Continue(if busy { Wake::Now } else { wake }))
     }
 
     /// Runs connection events, and begins when there is a connection.
     fn notice_connection<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
-        now: u64,
+        now: Instant,
     ) -> Result<(), RpingError> {
         self.link.poll(adapter, now)?;
         if self.stage == Stage::Connecting && self.link.connection.state() == LinkState::Up {

@@ -6,14 +6,13 @@ use dat_nostd::net::smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
 use dat_nostd::net::smoltcp::socket::tcp;
 use dat_nostd::net::smoltcp::wire::IpAddress;
 use dat_nostd::net::{Host, PacketLink};
-use driver_mlx::{Instant, Wake};
-
-use crate::ip::by;
+use dat_nostd::{Duration, Instant};
+use driver_mlx::Wake;
 
 /// Bytes of its buffers, each way.
 pub(super) const BUFFER: usize = 512;
-/// From one attempt to the next, nanoseconds.
-const RETRY: u64 = 200_000_000;
+/// From one attempt to the next.
+const RETRY: Duration = Duration::from_millis(200);
 /// First local port of the active side.
 const FIRST_PORT: u16 = 49_152;
 
@@ -25,7 +24,7 @@ enum Aim {
     Connect {
         to: (Ipv4Addr, u16),
         local: u16,
-        at: u64,
+        at: Instant,
     },
 }
 
@@ -50,7 +49,9 @@ impl<'s> Control<'s> {
             tcp::Socket::new(tcp::SocketBuffer::new(&mut rx[..]), tcp::SocketBuffer::new(&mut tx[..]));
         let aim = match peer {
             None => Aim::Listen(port),
-            Some(peer) => Aim::Connect { to: (peer, port), local: FIRST_PORT | random as u16, at: 0 },
+            Some(peer) => {
+                Aim::Connect { to: (peer, port), local: FIRST_PORT | random as u16, at: Instant::ORIGIN }
+            }
         };
         Self { socket: sockets.add(socket), sockets, aim }
     }
@@ -60,17 +61,17 @@ impl<'s> Control<'s> {
     }
 
     /// Moves packets. Whether there are more at once.
-    pub(super) fn poll<L: PacketLink>(&mut self, host: &mut Host<'_>, link: &mut L, now: u64) -> bool {
-        host.poll(link, &mut self.sockets, Instant::from_nanos(now)) == Wake::Now
+    pub(super) fn poll<L: PacketLink>(&mut self, host: &mut Host<'_>, link: &mut L, now: Instant) -> bool {
+        host.poll(link, &mut self.sockets, now) == Wake::Now
     }
 
-    /// When to poll again, nanoseconds.
-    pub(super) fn deadline(&mut self, host: &mut Host<'_>, now: u64) -> u64 {
-        by(host.poll_at(&self.sockets, Instant::from_nanos(now)), now)
+    /// When to poll again.
+    pub(super) fn wake(&mut self, host: &mut Host<'_>, now: Instant) -> Wake {
+        host.poll_at(&self.sockets, now)
     }
 
     /// Sees to it that there is a connection. True as soon as there is one.
-    pub(super) fn open(&mut self, host: &mut Host<'_>, now: u64) -> bool {
+    pub(super) fn open(&mut self, host: &mut Host<'_>, now: Instant) -> bool {
         let aim = &mut self.aim;
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.socket);
         match (socket.state(), aim) {

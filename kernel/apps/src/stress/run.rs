@@ -3,11 +3,12 @@
 
 use core::fmt;
 use core::net::Ipv4Addr;
+use core::ops::ControlFlow;
 
 use dat_nostd::net::Host;
 use dat_nostd::net::smoltcp::iface::SocketStorage;
-use dat_nostd::{Adapter, Platform};
-use driver_mlx::Instant;
+use dat_nostd::{Adapter, Duration, Instant, Platform};
+use driver_mlx::Wake;
 use rds_nostd::{Generation, Rds, RdsConfig, RdsStorage};
 
 use super::control::{self, Control};
@@ -19,14 +20,15 @@ use super::stats::{Heading, Row, Stats};
 use crate::Status;
 use crate::rds::stop;
 
-const SECOND: u64 = 1_000_000_000;
+/// Time between two rows.
+const SECOND: Duration = Duration::from_secs(1);
 /// From the agreement to the first message, and to the first row.
-const START: u64 = 2 * SECOND;
-const FIRST_ROW: u64 = 4 * SECOND;
+const START: Duration = Duration::from_secs(2);
+const FIRST_ROW: Duration = Duration::from_secs(4);
 /// How long answers are taken after the end.
-const STOPPING: u64 = SECOND;
+const STOPPING: Duration = SECOND;
 /// How often the TCP connection is looked at while messages move.
-const LOOK: u64 = SECOND / 200;
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The memory of a side: all zero bytes; what RDS and RDMA take comes from the adapter's DMA region.
 pub struct StressStorage {
@@ -66,8 +68,8 @@ pub struct Config {
     pub random: u64,
     /// Grows from boot to boot.
     pub generation: Generation,
-    /// How long to try to connect, nanoseconds.
-    pub connect_timeout: u64,
+    /// How long to try to connect.
+    pub connect_timeout: Duration,
 }
 
 /// What is to be printed.
@@ -113,14 +115,14 @@ enum Stage {
     /// It waits for the passive one's byte.
     Answer,
     /// The tasks begin at this time.
-    Starting(u64),
+    Starting(Instant),
     /// Messages move; the first row's time began or will begin at the first time, the next row is due at the second.
     Running {
-        from: u64,
-        next: u64,
+        from: Instant,
+        next: Instant,
     },
     /// Answers are taken until this time.
-    Stopping(u64),
+    Stopping(Instant),
     Over,
 }
 
@@ -134,12 +136,12 @@ pub struct Stress<'s> {
     exchange: Option<Exchange<'s>>,
     options: Options,
     stage: Stage,
-    began_at: u64,
-    looked_at: u64,
+    began_at: Instant,
+    looked_at: Instant,
     /// Totals at the first row's beginning and at that of the present one, and when that was.
     first: Stats,
     last: Stats,
-    last_at: u64,
+    last_at: Instant,
 }
 
 impl<'s> Stress<'s> {
@@ -162,7 +164,7 @@ impl<'s> Stress<'s> {
         let rds = Rds::start(adapter, storage.rds.parts(), settings).in_call("rds start")?;
         let port = config.options.port;
         say(config.peer.map_or(Say::Waiting(port), |peer| Say::Connecting(peer, port)));
-        let now = adapter.now().as_nanos();
+        let now = adapter.now();
         Ok(Self {
             config,
             rds,
@@ -172,7 +174,7 @@ impl<'s> Stress<'s> {
             options: config.options,
             stage: Stage::Connecting,
             began_at: now,
-            looked_at: 0,
+            looked_at: Instant::ORIGIN,
             first: Stats::default(),
             last: Stats::default(),
             last_at: now,
@@ -193,7 +195,7 @@ impl<'s> Stress<'s> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         host: &mut Host<'_>,
-        now: u64,
+        now: Instant,
         say: &mut dyn FnMut(Say),
     ) -> Result<Status, StressError> {
         let moved = self.advance(adapter, host, now, say);
@@ -208,11 +210,10 @@ impl<'s> Stress<'s> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         host: &mut Host<'_>,
-        now: u64,
+        now: Instant,
         say: &mut dyn FnMut(Say),
     ) -> Result<Status, StressError> {
-        let wake = self.rds.poll(adapter, Instant::from_nanos(now));
-        let mut at = wake.deadline(Instant::from_nanos(now)).map_or(u64::MAX, Instant::as_nanos);
+        let mut wake = self.rds.poll(adapter, now);
         let mut moved = false;
         if matches!(self.stage, Stage::Running { .. } | Stage::Stopping(_))
             && let Some(exchange) = &mut self.exchange
@@ -220,14 +221,14 @@ impl<'s> Stress<'s> {
             let stopping = matches!(self.stage, Stage::Stopping(_));
             moved = exchange.poll(adapter, &mut self.rds, stopping)?;
             if moved {
-                exchange.stats.busy_ns += adapter.now().as_nanos().saturating_sub(now);
+                exchange.stats.busy_ns += (adapter.now() - now).as_nanos() as u64;
             }
         }
         if !moved || now >= self.looked_at + LOOK {
             self.looked_at = now;
             moved |= self.control.poll(host, adapter, now);
             let before = self.stage;
-            at = at.min(self.step(adapter, host, now, say)?);
+            wake = wake.earliest(self.step(adapter, host, now, say)?);
             if self.stage != before {
                 // What was said is on its way before anything else.
                 self.control.poll(host, adapter, now);
@@ -235,10 +236,10 @@ impl<'s> Stress<'s> {
             }
         }
         if self.stage == Stage::Over {
-            return Ok(Status::Done);
+            return Ok(ControlFlow::Break(()));
         }
-        let at = at.min(self.control.deadline(host, now)).min(now + SECOND);
-        Ok(Status::Working(if moved { now } else { at }))
+        let wake = wake.earliest(self.control.wake(host, now)).earliest(Wake::At(now + SECOND));
+        Ok(ControlFlow::Continue(if moved { Wake::Now } else { wake }))
     }
 
     /// What the stage is about; when to look again.
@@ -246,9 +247,9 @@ impl<'s> Stress<'s> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         host: &mut Host<'_>,
-        now: u64,
+        now: Instant,
         say: &mut dyn FnMut(Say),
-    ) -> Result<u64, StressError> {
+    ) -> Result<Wake, StressError> {
         match self.stage {
             Stage::Connecting => self.connect(adapter, host, now, say)?,
             Stage::Options | Stage::Ready | Stage::Answer if self.control.has_ended() => {
@@ -262,16 +263,14 @@ impl<'s> Stress<'s> {
             Stage::Options => self.take_options(adapter)?,
             Stage::Ready | Stage::Answer => self.agree(now, say),
             Stage::Starting(at) if now >= at => {
-                let from = at + FIRST_ROW - START;
+                let from = at + (FIRST_ROW - START);
                 self.stage = Stage::Running { from, next: from };
             }
-            Stage::Starting(at) => return Ok(at),
+            Stage::Starting(at) => return Ok(Wake::At(at)),
             Stage::Running { from, next } => {
                 let next = self.tell(from, next, now, say);
                 let over = match self.config.peer {
-                    Some(_) => {
-                        self.options.seconds > 0 && now >= from + u64::from(self.options.seconds) * SECOND
-                    }
+                    Some(_) => self.options.seconds > 0 && now >= from + SECOND * self.options.seconds,
                     None => self.control.peek().is_some(),
                 };
                 if over || self.control.has_ended() {
@@ -281,13 +280,13 @@ impl<'s> Stress<'s> {
                 } else {
                     self.stage = Stage::Running { from, next };
                 }
-                return Ok(next);
+                return Ok(Wake::At(next));
             }
             Stage::Stopping(until) if now >= until => self.stage = Stage::Over,
-            Stage::Stopping(until) => return Ok(until),
+            Stage::Stopping(until) => return Ok(Wake::At(until)),
             Stage::Over => {}
         }
-        Ok(u64::MAX)
+        Ok(Wake::Idle)
     }
 
     /// Sees to the connection. The active side says what it wants as soon as there is one.
@@ -295,13 +294,13 @@ impl<'s> Stress<'s> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         host: &mut Host<'_>,
-        now: u64,
+        now: Instant,
         say: &mut dyn FnMut(Say),
     ) -> Result<(), StressError> {
         if !self.control.open(host, now) {
-            let waited = now.saturating_sub(self.began_at);
+            let waited = now - self.began_at;
             if self.config.peer.is_some() && waited > self.config.connect_timeout {
-                return Err(StressError::NotConnected { waited_ms: waited / 1_000_000 });
+                return Err(StressError::NotConnected { waited_ms: waited.as_millis() as u64 });
             }
             return Ok(());
         }
@@ -360,7 +359,7 @@ impl<'s> Stress<'s> {
     }
 
     /// A byte each way: the active side's comes first.
-    fn agree(&mut self, now: u64, say: &mut dyn FnMut(Say)) {
+    fn agree(&mut self, now: Instant, say: &mut dyn FnMut(Say)) {
         let mut byte = [0];
         if !self.control.take(&mut byte) {
             return;
@@ -377,7 +376,7 @@ impl<'s> Stress<'s> {
     }
 
     /// A row, if one is due; when the next one is.
-    fn tell(&mut self, from: u64, next: u64, now: u64, say: &mut dyn FnMut(Say)) -> u64 {
+    fn tell(&mut self, from: Instant, next: Instant, now: Instant, say: &mut dyn FnMut(Say)) -> Instant {
         if now < next {
             return next;
         }
@@ -386,15 +385,15 @@ impl<'s> Stress<'s> {
             self.first = stats;
             say(Say::Heading(Heading));
         } else if !self.options.summary_only {
-            let ns = now.saturating_sub(self.last_at);
+            let ns = (now - self.last_at).as_nanos() as u64;
             say(Say::Row(Row::new(self.options.tasks, &stats, &self.last, ns, self.config.cpu)));
         }
         (self.last, self.last_at) = (stats, now);
         now + SECOND
     }
 
-    fn average(&mut self, from: u64, now: u64, say: &mut dyn FnMut(Say)) {
-        let ns = now.saturating_sub(from);
+    fn average(&mut self, from: Instant, now: Instant, say: &mut dyn FnMut(Say)) {
+        let ns = (now - from).as_nanos() as u64;
         let row = Row::new(self.options.tasks, &self.stats(), &self.first, ns, self.config.cpu);
         say(Say::Row(Row { is_average: true, ..row }));
     }

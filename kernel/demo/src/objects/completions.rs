@@ -3,7 +3,7 @@
 
 use dat_nostd::{
     CnoHandle, CnoWait, CompletionFlags, ConnectionEvent, DtoCompletion, DtoOperation, DtoStatus,
-    EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Instant, Platform, ReturnType, RmrTriplet,
+    EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Platform, ReturnType, RmrTriplet,
     TIMEOUT_INFINITE,
 };
 
@@ -37,11 +37,8 @@ impl Bell {
 
     /// Whether it has rung since it was last asked.
     fn rang<P: Platform>(&mut self, scene: &mut Scene<'_, '_, P>) -> Result<bool, DemoError> {
-        let mut waiter = scene
-            .adapter
-            .cno_wait_begin(self.cno, Instant::from_nanos(scene.now), 0)
-            .in_call("cno_wait_begin")?;
-        match scene.adapter.cno_wait_poll(&mut waiter, Instant::from_nanos(scene.now)) {
+        let mut waiter = scene.adapter.cno_wait_begin(self.cno, scene.now, 0).in_call("cno_wait_begin")?;
+        match scene.adapter.cno_wait_poll(&mut waiter, scene.now) {
             Ok(CnoWait::Triggered(by)) => {
                 scene.expect(by == Some(self.evd), "another EVD woke")?;
                 Ok(true)
@@ -54,13 +51,9 @@ impl Bell {
 
     /// Waits for it; whether it has rung. If not, the wait is given up until the next step.
     fn rings<P: Platform>(&mut self, scene: &mut Scene<'_, '_, P>) -> Result<bool, DemoError> {
-        let waiter = scene.adapter.cno_wait_begin(self.cno, Instant::from_nanos(scene.now), TIMEOUT_INFINITE);
+        let waiter = scene.adapter.cno_wait_begin(self.cno, scene.now, TIMEOUT_INFINITE);
         let mut waiter = waiter.in_call("cno_wait_begin")?;
-        match scene
-            .adapter
-            .cno_wait_poll(&mut waiter, Instant::from_nanos(scene.now))
-            .in_call("cno_wait_poll")?
-        {
+        match scene.adapter.cno_wait_poll(&mut waiter, scene.now).in_call("cno_wait_poll")? {
             CnoWait::Triggered(by) => {
                 scene.expect(by == Some(self.evd), "another EVD woke")?;
                 Ok(true)

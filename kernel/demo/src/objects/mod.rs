@@ -13,7 +13,7 @@ mod shared;
 mod watermarks;
 mod windows;
 
-use dat_nostd::{Adapter, Platform};
+use dat_nostd::{Adapter, Instant, Platform};
 
 use crate::error::DemoError;
 use crate::link::Link;
@@ -83,7 +83,7 @@ impl Objects {
         config: &Config,
         plan: &Plan,
         tally: &mut Tally,
-        now: u64,
+        now: Instant,
     ) -> Result<Self, DemoError> {
         let party = Party::open(adapter, config)?;
         let mut tokens = 0;
@@ -128,7 +128,7 @@ impl Objects {
         link: &mut Link,
         plan: &Plan,
         tally: &mut Tally,
-        now: u64,
+        now: Instant,
     ) -> Result<bool, DemoError> {
         let Self { party, side, told, tokens, events, done } = self;
         let mut scene = Scene { adapter, link, plan, tally, now, told: *told, tokens };

@@ -1,6 +1,6 @@
 //! What both sides of every step work with.
 
-use dat_nostd::{Adapter, EventData, Platform};
+use dat_nostd::{Adapter, EventData, Instant, Platform};
 
 use super::party::Party;
 use crate::error::DemoError;
@@ -14,7 +14,7 @@ pub(super) struct Scene<'a, 's, P: Platform> {
     pub(super) link: &'a mut Link,
     pub(super) plan: &'a Plan,
     pub(super) tally: &'a mut Tally,
-    pub(super) now: u64,
+    pub(super) now: Instant,
     /// Tokens that have come.
     pub(super) told: u64,
     /// Tokens that have gone.

@@ -1,6 +1,5 @@
 //! `app=rds` in one process: each mode on two nodes, on a good fabric and on a bad one.
 
-use apps::Status;
 use apps::rds::{AppError, Config, Mode, Outcome, PingReport, RdsApp, Report, Settings, Storage};
 use driver_mlx::Instant;
 use harness::dat::due;
@@ -10,7 +9,9 @@ use harness::{Next, Task, World, WorldConfig, dat};
 use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::FabricConfig;
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::time::Duration;
 
 const MEMORY: usize = 32 << 20;
 const SECOND: u64 = 1_000_000_000;
@@ -25,7 +26,7 @@ fn world(seed: u64, faults: &str) -> Rc<World> {
 
 /// What node `node` is told.
 fn config(node: usize, mode: Mode) -> Config {
-    let stall_timeout = 60 * SECOND;
+    let stall_timeout = Duration::from_secs(60);
     let settings = Settings { random: 77 + node as u64, generation: GENERATION, stall_timeout };
     Config { mode, peer: address(1 - node), settings }
 }
@@ -51,9 +52,9 @@ impl Side {
         let Self { adapter, app, ended, endless } = self;
         let deadline = due(adapter.poll(Instant::from_nanos(now)));
         let Some(running) = app else { return Next::Done };
-        let at = match running.poll(adapter, now) {
-            Ok(Status::Working(at)) => at.min(now + LOOK),
-            Ok(Status::Done) => {
+        let at = match running.poll(adapter, Instant::from_nanos(now)) {
+            Ok(ControlFlow::Continue(wake)) => due(wake).unwrap_or(u64::MAX).min(now + LOOK),
+            Ok(ControlFlow::Break(())) => {
                 *ended = Some(Ok(running.outcome()));
                 now + LOOK
             }
@@ -108,7 +109,7 @@ fn ping(outcome: &Result<Outcome, AppError>) -> PingReport {
 #[test]
 fn no_ping_is_lost_whatever_the_fabric_does() {
     for (seed, faults) in [(1, "none"), (2, "loss=1%,dup=1%,reorder=1%")] {
-        let pings = Mode::Ping { count: 200, interval: SECOND / 1000 };
+        let pings = Mode::Ping { count: 200, interval: Duration::from_millis(1) };
         let ends = run(seed, faults, [Mode::Echo, pings]);
         let report = ping(&ends[1]);
         assert_eq!((report.sent, report.received), (200, 200), "{report:?}");
@@ -120,7 +121,7 @@ fn no_ping_is_lost_whatever_the_fabric_does() {
 
 #[test]
 fn both_sides_ping_each_other_at_once() {
-    let pings = Mode::Ping { count: 100, interval: 0 };
+    let pings = Mode::Ping { count: 100, interval: Duration::ZERO };
     for end in run(3, "none", [pings, pings]) {
         assert_eq!(ping(&end).received, 100);
     }
@@ -128,7 +129,7 @@ fn both_sides_ping_each_other_at_once() {
 
 #[test]
 fn a_peer_that_is_not_there_is_told() {
-    let pings = Mode::Ping { count: 1, interval: 0 };
+    let pings = Mode::Ping { count: 1, interval: Duration::ZERO };
     let world = world(8, "none");
     let mut adapters = dat::open(&world, 8, 2, MEMORY).expect("adapters");
     let mut side = Side::start(adapters.remove(1), config(1, pings));

@@ -6,8 +6,8 @@
 //!
 //! 50 seeds, 1000 with `MLX5_TESTS_LONG=1`; `MLX5_TESTS_SEED=n` replays one.
 
+use apps::Role;
 use apps::rds::{AppError, Node, Settings, Storage};
-use apps::{Role, Status};
 use dat_nostd::{Duration, Gid, OpenError};
 use driver_mlx::{DmaRegion, Error, Instant};
 use harness::dat::{self, ModelAdapter, address, due, sleep};
@@ -23,6 +23,7 @@ use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::FabricConfig;
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use workload::rds::Flows;
 use workload::report::StepResult;
@@ -106,8 +107,11 @@ impl Side {
         crash: &Rc<Crash>,
     ) -> Self {
         let mut adapter = dat::open_one(platform, region, seed, 2).expect("opens");
-        let settings =
-            Settings { random: seed ^ node as u64, generation: GENERATION, stall_timeout: 900 * SECOND };
+        let settings = Settings {
+            random: seed ^ node as u64,
+            generation: GENERATION,
+            stall_timeout: Duration::from_secs(900),
+        };
         let begin = Settled::of(world, node, &adapter);
         let app = start(node, &mut adapter, settings, (count, seed)).expect("starts");
         Self {
@@ -192,9 +196,9 @@ impl Side {
             return self.begin_anew(now, deadline);
         }
         let Some(app) = &mut self.app else { return Next::Done };
-        let at = match app.poll(&mut self.adapter, now) {
-            Ok(Status::Working(at)) => at.min(now + LOOK),
-            Ok(Status::Done) => {
+        let at = match app.poll(&mut self.adapter, Instant::from_nanos(now)) {
+            Ok(ControlFlow::Continue(wake)) => due(wake).unwrap_or(u64::MAX).min(now + LOOK),
+            Ok(ControlFlow::Break(())) => {
                 self.report = Some(app.work().report().result);
                 now + LOOK
             }

@@ -1,8 +1,8 @@
 //! The RDS workload in one process: messages of all sizes, RDMA by cookie and congestion, without and
 //! with faults of the fabric.
 
+use apps::Role;
 use apps::rds::{AppError, Node, Settings, Storage, Work};
-use apps::{Role, Status};
 use dat_nostd::Adapter;
 use driver_mlx::Instant;
 use harness::dat::due;
@@ -12,7 +12,9 @@ use harness::{ModelPlatform, Next, Task, World, WorldConfig, dat};
 use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::FabricConfig;
 use rds_nostd::{Counters, Rds};
+use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::time::Duration;
 use workload::rds::{Client, Flows, Report, Script, Server};
 
 const MEMORY: usize = 32 << 20;
@@ -42,7 +44,7 @@ impl<W: Work> Side<W> {
         start: impl FnOnce(&mut Adapter<'_, ModelPlatform>, &mut Rds<'_>) -> Result<W, AppError>,
     ) -> Self {
         let storage = Box::leak(Box::new(Storage::new()));
-        let (random, stall_timeout) = (77 + index as u64, 60 * SECOND);
+        let (random, stall_timeout) = (77 + index as u64, Duration::from_secs(60));
         let settings = Settings { random, generation: GENERATION, stall_timeout };
         let node = Node::with(&mut adapter, storage, settings, start).expect("starts");
         Self { adapter, node: Some(node), ended: None }
@@ -52,9 +54,9 @@ impl<W: Work> Side<W> {
         let Self { adapter, node, ended } = self;
         let deadline = due(adapter.poll(Instant::from_nanos(now)));
         let Some(running) = node else { return Next::Done };
-        *ended = Some(match running.poll(adapter, now) {
-            Ok(Status::Working(at)) => return sleep(adapter, now, [deadline, Some(at)]),
-            Ok(Status::Done) => Ok((report(running.work()), *running.rds().counters())),
+        *ended = Some(match running.poll(adapter, Instant::from_nanos(now)) {
+            Ok(ControlFlow::Continue(wake)) => return sleep(adapter, now, [deadline, due(wake)]),
+            Ok(ControlFlow::Break(())) => Ok((report(running.work()), *running.rds().counters())),
             Err(error) => Err(error),
         });
         node.take().expect("running").close(adapter).expect("closes");

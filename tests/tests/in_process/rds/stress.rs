@@ -1,7 +1,7 @@
 //! `app=rds mode=stress` against itself in one process: messages and RDMA with the switches of rds-stress, both sides' bytes compared.
 
+use apps::Role;
 use apps::stress::{Config, Options, Row, Say, Stress, StressError, StressStorage};
-use apps::{Role, Status};
 use dat_nostd::net::smoltcp::iface::SocketStorage;
 use dat_nostd::net::{Host, PacketBuffers};
 use dat_nostd::{AdapterConfig, IpConfig, adapter_storage};
@@ -14,6 +14,8 @@ use rdma_fabric::faults::Faults;
 use rdma_fabric::infiniband::FabricConfig;
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::ControlFlow;
+use std::time::Duration;
 
 const MEMORY: usize = 48 << 20;
 const SECOND: u64 = 1_000_000_000;
@@ -85,9 +87,9 @@ impl Side {
             self.start(now);
         }
         let Self { adapter, running: Some((host, app)), said, .. } = self else { return Next::Done };
-        let end = match app.poll(adapter, host, now, &mut |say| said.push(say)) {
-            Ok(Status::Working(at)) => return sleep(adapter, now, [deadline, Some(at)]),
-            Ok(Status::Done) => Ok(()),
+        let end = match app.poll(adapter, host, Instant::from_nanos(now), &mut |say| said.push(say)) {
+            Ok(ControlFlow::Continue(wake)) => return sleep(adapter, now, [deadline, due(wake)]),
+            Ok(ControlFlow::Break(())) => Ok(()),
             Err(error) => Err(error),
         };
         self.ended = Some(end);
@@ -129,7 +131,7 @@ fn run(seed: u64, faults: &str, switches: &str) -> [Side; 2] {
                 cpu,
                 random: seed,
                 generation: GENERATION,
-                connect_timeout: 60 * SECOND,
+                connect_timeout: Duration::from_secs(60),
             };
             RefCell::new(Side { node, adapter, config, running: None, free: 0, said: vec![], ended: None })
         })

@@ -12,8 +12,6 @@ use workload::rds::Script;
 
 unikernel::entry!(main);
 
-pub const SECOND: u64 = 1_000_000_000;
-
 const KEYS: [Key; 12] = [
     Key::new(
         "program",

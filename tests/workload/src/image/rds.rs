@@ -3,17 +3,16 @@
 use core::net::IpAddr;
 use core::ops::ControlFlow;
 
-use apps::Status;
 use apps::rds::{AppError, Generation, Node, Settings, Storage, TableKind, Work};
-use dat_nostd::{Duration, Instant, adapter_storage};
+use dat_nostd::{Duration, adapter_storage};
 use driver_mlx::{MmioBar, VlanId, Wake};
 use rds_nostd::Rds;
 use unikernel::adapter::{self, Adapter, Turn};
 use unikernel::failure::Failure;
-use unikernel::{Clock, Machine, Mutex, Options, println};
+use unikernel::{Machine, Mutex, Options, println};
 use workload::rds::{Client, Flows, Report, Script, Server};
 
-use super::{SECOND, missing, role};
+use super::{missing, role};
 
 const DMA_BYTES: usize = 64 << 20;
 adapter_storage! {
@@ -26,9 +25,9 @@ adapter_storage! {
 
 pub(super) static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
-/// Time that a node stays after the end, in nanoseconds. A peer whose last message lost its
+/// Time that a node stays after the end. A peer whose last message lost its
 /// acknowledgement sends it again.
-const LINGER: u64 = SECOND * 3 / 10;
+const LINGER: Duration = Duration::from_millis(300);
 
 pub(super) fn serve(machine: &mut Machine, options: &Options<'static>) -> Result<(), Failure> {
     run(machine, options, Server::start, Server::report)
@@ -68,7 +67,7 @@ fn run<W: Work>(
     let settings = Settings {
         random: machine.seed() as u64,
         generation: machine.boot_time().map_or(Generation::UNKNOWN, Generation::from_wall_clock),
-        stall_timeout: options.value("stall")?.unwrap_or(60u64).saturating_mul(SECOND),
+        stall_timeout: Duration::from_secs(options.value("stall")?.unwrap_or(60)),
     };
     let clock = machine.clock();
     adapter::run(machine, &node, &mut *TABLES.lock(), |adapter| {
@@ -76,14 +75,14 @@ fn run<W: Work>(
         let mut storage = STORAGE.lock();
         let mut node = Node::with(adapter, &mut storage, settings, &start).map_err(Failure::app)?;
         println!("@rds listening");
-        let driven = drive(adapter, clock, |adapter, turn| match turn {
-            Turn::Poll(now) => node.poll(adapter, now.as_nanos()).map_err(Failure::app),
+        let driven = adapter::drive_on(adapter, clock, |adapter, turn| match turn {
+            Turn::Poll(now) => node.poll(adapter, now).map_err(Failure::app),
             Turn::Lost(_) => {
                 adapter::recover(adapter, clock)?;
                 match node.adapter_recovered(adapter) {
                     // A device that failed again is recovered again.
                     Err(error) if adapter.hca().fatal().is_none() => Err(Failure::app(error)),
-                    _ => Ok(Status::Working(0)),
+                    _ => Ok(ControlFlow::Continue(Wake::Now)),
                 }
             }
         });
@@ -93,23 +92,10 @@ fn run<W: Work>(
         println!("@result {}", report(node.work()));
         let closed = node.close(adapter).map_err(Failure::app);
         driven.and(closed)?;
-        let end = clock.now().as_nanos() + LINGER;
-        drive(adapter, clock, |_, turn| match turn {
-            Turn::Poll(now) if now.as_nanos() < end => Ok(Status::Working(end)),
-            _ => Ok(Status::Done),
-        })
-    })
-}
-
-pub(super) fn drive(
-    adapter: &mut Adapter<'_>,
-    clock: Clock,
-    mut step: impl FnMut(&mut Adapter<'_>, Turn) -> Result<Status, Failure>,
-) -> Result<(), Failure> {
-    adapter::drive_on(adapter, clock, |adapter, turn| {
-        Ok(match step(adapter, turn)? {
-            Status::Working(at) => ControlFlow::Continue(Wake::At(Instant::from_nanos(at))),
-            Status::Done => ControlFlow::Break(()),
+        let end = clock.now() + LINGER;
+        adapter::drive_on(adapter, clock, |_, turn| match turn {
+            Turn::Poll(now) if now < end => Ok(ControlFlow::Continue(Wake::At(end))),
+            _ => Ok(ControlFlow::Break(())),
         })
     })
 }

@@ -1,7 +1,7 @@
 //! `program=verbs`: prints its address as an `@verbs` line and takes the peer's as a `@peer` line on
 //! COM1.
 
-use driver_mlx::{Duration, Error, Hca, HcaStorage, Instant, Psn, Wake};
+use driver_mlx::{Duration, Error, Hca, HcaStorage, Psn};
 use unikernel::choice::Choice;
 use unikernel::console::Input;
 use unikernel::failure::Failure;
@@ -9,20 +9,20 @@ use unikernel::hca::BareMetal;
 use unikernel::{Clock, Machine, Mutex, Options, println, verbs};
 use workload::verbs::{Address, Config, Verbs, VerbsError};
 
-use super::{SECOND, role};
-use apps::Status;
+use super::role;
+use core::ops::ControlFlow;
 
 /// Pages that the driver manages: the DMA memory.
 const BLOCKS: usize = (DMA_BYTES >> 12) as usize;
 const DMA_BYTES: u64 = 16 << 20;
-const STALL: u64 = 30 * SECOND;
+const STALL: Duration = Duration::from_secs(30);
 /// Interval at which the console is polled, in nanoseconds.
 const INPUT: Duration = Duration::from_millis(5);
 
 static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
 
 pub(super) fn run(machine: &mut Machine, options: &Options<'static>) -> Result<(), Failure> {
-    let wait = options.value("wait")?.unwrap_or(60u64).saturating_mul(SECOND);
+    let wait = Duration::from_secs(options.value("wait")?.unwrap_or(60));
     let hca = options.value("hca")?.unwrap_or(Choice::Nth(0));
     let psn = Psn::new(machine.seed() as u32 & 0xff_ffff);
     let config = Config { role: role(options)?, psn, connect_timeout: wait, stall_timeout: STALL };
@@ -38,15 +38,14 @@ fn exchange(hca: &mut Hca<'_, BareMetal>, clock: Clock, config: Config) -> Resul
     loop {
         let now = clock.now();
         let wake = hca.poll(now);
-        let status = verbs.poll(hca, now.as_nanos()).map_err(failed)?;
+        let status = verbs.poll(hca, now).map_err(failed)?;
         if let Some(result) = verbs.take_result() {
             println!("@result {result}");
         }
-        let Status::Working(deadline) = status else { break };
+        let ControlFlow::Continue(own) = status else { break };
         fail_if_lost(hca)?;
-        let deadline = Instant::from_nanos(deadline);
-        if deadline > now && verbs.prepare_idle(hca) {
-            let wake = wake.earliest(Wake::At(deadline));
+        if !own.is_due(now) && verbs.prepare_idle(hca) {
+            let wake = wake.earliest(own);
             clock.idle(wake.deadline(now).unwrap_or(now));
         }
     }
@@ -65,8 +64,8 @@ fn fail_if_lost(hca: &Hca<'_, BareMetal>) -> Result<(), Failure> {
 }
 
 /// Reads the peer's line from the console. Reports other lines.
-fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, clock: Clock, wait: u64) -> Result<Address, Failure> {
-    let end = clock.now() + Duration::from_nanos(wait);
+fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, clock: Clock, wait: Duration) -> Result<Address, Failure> {
+    let end = clock.now() + wait;
     let mut input = Input::new();
     loop {
         let peer = input.poll(|line| {
@@ -84,7 +83,7 @@ fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, clock: Clock, wait: u64) -> Resul
         }
         let now = clock.now();
         if now > end {
-            return Err(Failure::app(format_args!("no @peer line for {} s", wait / SECOND)));
+            return Err(Failure::app(format_args!("no @peer line for {} s", wait.as_secs())));
         }
         let _ = hca.poll(now);
         while hca.next_event().is_some() {}

@@ -1,9 +1,12 @@
 //! The client: runs the steps of a script, and compares what each of them leaves.
 
 use core::net::{IpAddr, SocketAddr};
+use core::ops::ControlFlow;
 
-use apps::rds::{AppError, InCall, MAX_LEN, Move, Work};
-use dat_nostd::{Adapter, Platform};
+use apps::Status;
+use apps::rds::{AppError, InCall, MAX_LEN, Work};
+use dat_nostd::{Adapter, Instant, Platform};
+use driver_mlx::Wake;
 use rds_nostd::{
     Arrival, AtomicArgs, AtomicOp, Control, Msg, MsgFlags, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify,
     RdmaStatus, Rds, RdsError, SocketHandle, port_mask,
@@ -58,7 +61,7 @@ pub struct Client {
     dropped: u8,
     numbers: [Numbers; 2],
     report: Report,
-    began_at: Option<u64>,
+    began_at: Option<Instant>,
     moved: u64,
 }
 
@@ -147,10 +150,10 @@ impl Client {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
-    ) -> Result<Move, AppError> {
-        let Some(step) = self.step() else { return Ok(Move::Done) };
+    ) -> Result<Status, AppError> {
+        let Some(step) = self.step() else { return Ok(ControlFlow::Break(())) };
         if self.sent {
-            return Ok(Move::Wait(u64::MAX));
+            return Ok(ControlFlow::Continue(Wake::Idle));
         }
         let performed = match step {
             Step::Compare => self.compare().map(|()| true)?,
@@ -175,7 +178,9 @@ impl Client {
                     self.count += 1;
                     self.count == count
                 }
-                Err(RdsError::Congested) => return self.expect("refused", 0, 1).map(|()| Move::Again),
+                Err(RdsError::Congested) => {
+                    return self.expect("refused", 0, 1).map(|()| ControlFlow::Continue(Wake::Now));
+                }
                 Err(error) => return self.refused(error),
             },
             Step::Operate | Step::Stale => match self.operate(adapter, rds) {
@@ -188,13 +193,15 @@ impl Client {
             },
         };
         self.sent = performed;
-        Ok(if self.advance() { Move::Done } else { Move::Again })
+        Ok(if self.advance() { ControlFlow::Break(()) } else { ControlFlow::Continue(Wake::Now) })
     }
 
     /// A message that waits for room is sent later.
-    fn refused(&self, error: RdsError) -> Result<Move, AppError> {
+    fn refused(&self, error: RdsError) -> Result<Status, AppError> {
         match error {
-            RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested => Ok(Move::Wait(u64::MAX)),
+            RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested => {
+                Ok(ControlFlow::Continue(Wake::Idle))
+            }
             error => Err(AppError::Rds { call: "sendmsg", error }),
         }
     }
@@ -440,9 +447,9 @@ impl Work for Client {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
-        now: u64,
-    ) -> Result<Move, AppError> {
-        self.report.result.ns = now - *self.began_at.get_or_insert(now);
+        now: Instant,
+    ) -> Result<Status, AppError> {
+        self.report.result.ns = (now - *self.began_at.get_or_insert(now)).as_nanos() as u64;
         self.report.result.verified = self.report.result.messages;
         match rds.recvmsg(adapter, self.sockets[0], buffer, MsgFlags::empty()) {
             Ok(Arrival::Message(received)) => {
@@ -460,13 +467,13 @@ impl Work for Client {
             Ok(Arrival::Lent(_) | Arrival::Nothing) => {}
             Err(RdsError::Again) => {
                 let moved = self.perform(adapter, rds)?;
-                self.moved += u64::from(moved == Move::Again);
+                self.moved += u64::from(moved == ControlFlow::Continue(Wake::Now));
                 return Ok(moved);
             }
             Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
         }
         self.moved += 1;
-        Ok(if self.advance() { Move::Done } else { Move::Again })
+        Ok(if self.advance() { ControlFlow::Break(()) } else { ControlFlow::Continue(Wake::Now) })
     }
 
     fn moved(&self) -> Option<u64> {

@@ -6,10 +6,12 @@
 //! last message, so long that the receiver acknowledges it immediately.
 
 use core::net::{IpAddr, SocketAddr};
+use core::ops::ControlFlow;
 
-use apps::Role;
-use apps::rds::{AppError, InCall, MAX_LEN, Move, SOCKETS, Work, bind_all, receive, send};
-use dat_nostd::{Adapter, Platform};
+use apps::rds::{AppError, InCall, MAX_LEN, SOCKETS, Work, bind_all, receive, send};
+use apps::{Role, Status};
+use dat_nostd::{Adapter, Duration, Instant, Platform};
+use driver_mlx::Wake;
 use ib_types::Payload;
 use ib_types::random::finalize;
 use rds_nostd::{Msg, Rds, SocketHandle};
@@ -25,8 +27,8 @@ const SEND_BUFFER: usize = 256 << 10;
 /// Send buffer of the last message, and its length: more than half of it.
 const LAST_SEND_BUFFER: usize = 2304;
 const LAST_LEN: usize = 2048;
-/// Limit for the acknowledgement of the last message, in nanoseconds. The receiver may be gone.
-const LAST_WAIT: u64 = 5_000_000_000;
+/// Limit for the acknowledgement of the last message. The receiver may be gone.
+const LAST_WAIT: Duration = Duration::from_secs(5);
 /// Messages of one poll.
 const BURST: usize = 16;
 
@@ -60,7 +62,7 @@ enum Stage {
     /// The number was sent, or is awaited.
     Counted,
     /// The last message was sent at this time.
-    Last(u64),
+    Last(Instant),
     Done,
 }
 
@@ -78,7 +80,7 @@ pub struct Flows {
     stage: Stage,
     /// First socket of the next poll.
     turn: usize,
-    began_at: Option<u64>,
+    began_at: Option<Instant>,
     report: Report,
 }
 
@@ -123,12 +125,12 @@ impl Flows {
         self.report
     }
 
-    fn count_message(&mut self, sender: usize, receiver: usize, len: usize, now: u64) {
+    fn count_message(&mut self, sender: usize, receiver: usize, len: usize, now: Instant) {
         self.pairs[sender][receiver] += 1;
         let result = &mut self.report.result;
         result.messages += 1;
         result.bytes += len as u64;
-        result.ns = now - *self.began_at.get_or_insert(now);
+        result.ns = (now - *self.began_at.get_or_insert(now)).as_nanos() as u64;
     }
 
     /// Sends the next message of a socket. Returns false if there is none or no room for it.
@@ -138,7 +140,7 @@ impl Flows {
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
         sender: usize,
-        now: u64,
+        now: Instant,
     ) -> Result<bool, AppError> {
         let sent = self.sent[sender];
         if sent == share(self.count, sender) {
@@ -162,7 +164,7 @@ impl Flows {
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
         receiver: usize,
-        now: u64,
+        now: Instant,
     ) -> Result<bool, AppError> {
         let received = receive(adapter, rds, self.sockets[receiver], buffer)?;
         let Some(message) = received else { return Ok(false) };
@@ -201,7 +203,7 @@ impl Flows {
                 self.report.result.verified = all;
                 let socket = self.sockets[0];
                 rds.set_send_buffer(socket, LAST_SEND_BUFFER).in_call("set_send_buffer")?;
-                self.stage = Stage::Last(u64::MAX);
+                self.stage = Stage::Last(Instant::MAX);
             }
             _ => return unexpected,
         }
@@ -227,9 +229,9 @@ impl Work for Flows {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
-        now: u64,
-    ) -> Result<Move, AppError> {
-        let mut result = Move::Wait(u64::MAX);
+        now: Instant,
+    ) -> Result<Status, AppError> {
+        let mut result = ControlFlow::Continue(Wake::Idle);
         // Other sockets may send after a refusal.
         for step in 0..BURST {
             let index = (self.turn + step) % SOCKETS;
@@ -240,29 +242,33 @@ impl Work for Flows {
                 self.receive(adapter, rds, buffer, index, now)?
             };
             if moved {
-                result = Move::Again;
+                result = ControlFlow::Continue(Wake::Now);
             }
             if self.report.result.messages == self.count && self.stage == Stage::Moving {
                 let count = self.count.to_le_bytes();
                 let is_told = self.role == Role::Client || self.say(adapter, rds, 0, SENDER_PORT, &count)?;
                 if is_told {
-                    (self.stage, result) = (Stage::Counted, Move::Again);
+                    (self.stage, result) = (Stage::Counted, ControlFlow::Continue(Wake::Now));
                 }
                 break;
             }
         }
         self.turn = (self.turn + 1) % SOCKETS;
         match self.stage {
-            Stage::Done => return Ok(Move::Done),
-            Stage::Last(u64::MAX) => {
+            Stage::Done => return Ok(ControlFlow::Break(())),
+            Stage::Last(Instant::MAX) => {
                 if self.say(adapter, rds, 0, RECEIVER_PORT, &[0; LAST_LEN])? {
-                    (self.stage, result) = (Stage::Last(now), Move::Again);
+                    (self.stage, result) = (Stage::Last(now), ControlFlow::Continue(Wake::Now));
                 }
             }
             Stage::Last(at) => {
-                let end = at.saturating_add(LAST_WAIT);
+                let end = at + LAST_WAIT;
                 let acknowledged = rds.unacknowledged(self.sockets[0]).in_call("unacknowledged")? == 0;
-                result = if acknowledged || now >= end { Move::Done } else { Move::Wait(end) };
+                result = if acknowledged || now >= end {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(Wake::At(end))
+                };
             }
             Stage::Moving | Stage::Counted => {}
         }

@@ -2,9 +2,12 @@
 //! lists the requests.
 
 use core::net::SocketAddr;
+use core::ops::ControlFlow;
 
-use apps::rds::{AppError, InCall, MAX_LEN, Move, Work, receive};
-use dat_nostd::{Adapter, DmaBuffer, Platform};
+use apps::Status;
+use apps::rds::{AppError, InCall, MAX_LEN, Work, receive};
+use dat_nostd::{Adapter, DmaBuffer, Duration, Instant, Platform};
+use driver_mlx::Wake;
 use rds_nostd::{Control, Msg, RdmaCookie, RdmaFlags, Rds, RdsError, SocketHandle};
 
 use super::exchange::{AFTER, ARENA, BEFORE, FIRST_OFFSET, Kind, Message, PORT, Writer, payload, send_last};
@@ -14,8 +17,8 @@ use crate::memory::{fill, mismatch};
 /// Sockets that are not read.
 const HELD: usize = 4;
 /// How long the last answer's acknowledgement may take. Without it the client has ended already, or is out of reach and will
-/// say so itself; nanoseconds.
-const LAST_WAIT: u64 = 5_000_000_000;
+/// say so itself.
+const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// The region in question, and what was last offered.
 #[derive(Clone, Copy, Default)]
@@ -60,7 +63,7 @@ pub struct Server {
     answer: Option<(SocketAddr, Message, Carry)>,
     client: Option<SocketAddr>,
     /// The last answer was sent by then.
-    done_at: Option<u64>,
+    done_at: Option<Instant>,
     report: Report,
 }
 
@@ -196,13 +199,13 @@ impl Server {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
-    ) -> Result<Move, AppError> {
-        let Some(mut releasing) = self.releasing else { return Ok(Move::Again) };
+    ) -> Result<Status, AppError> {
+        let Some(mut releasing) = self.releasing else { return Ok(ControlFlow::Continue(Wake::Now)) };
         let request = releasing.request;
         while releasing.left > 0 {
             let Some(received) = receive(adapter, rds, releasing.socket, buffer)? else {
                 self.releasing = Some(releasing);
-                return Ok(Move::Wait(u64::MAX));
+                return Ok(ControlFlow::Continue(Wake::Idle));
             };
             let done = request.values[1] - releasing.left;
             let number = request.values[3].wrapping_add(done) as u32;
@@ -219,7 +222,7 @@ impl Server {
         self.report.wrong += releasing.wrong;
         self.releasing = None;
         self.reply(&request, [releasing.wrong, u64::from(more), 0, 0], Carry::Nothing);
-        Ok(Move::Again)
+        Ok(ControlFlow::Continue(Wake::Now))
     }
 
     fn reply(&mut self, request: &Message, values: [u64; 4], carry: Carry) {
@@ -232,7 +235,7 @@ impl Server {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
-        now: u64,
+        now: Instant,
     ) -> Result<bool, AppError> {
         while let Some((client, message, carry)) = self.answer {
             let control = match carry {
@@ -278,21 +281,21 @@ impl Work for Server {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
-        now: u64,
-    ) -> Result<Move, AppError> {
+        now: Instant,
+    ) -> Result<Status, AppError> {
         if !self.flush(adapter, rds, now)? {
-            return Ok(Move::Wait(u64::MAX));
+            return Ok(ControlFlow::Continue(Wake::Idle));
         }
         if let Some(done_at) = self.done_at {
-            let until = done_at.saturating_add(LAST_WAIT);
+            let until = done_at + LAST_WAIT;
             let over = now >= until || rds.unacknowledged(self.socket).in_call("unacknowledged")? == 0;
-            return Ok(if over { Move::Done } else { Move::Wait(until) });
+            return Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(Wake::At(until)) });
         }
         if self.releasing.is_some() {
             return self.release(adapter, rds, buffer);
         }
         let Some(received) = receive(adapter, rds, self.socket, buffer)? else {
-            return Ok(Move::Wait(u64::MAX));
+            return Ok(ControlFlow::Continue(Wake::Idle));
         };
         let Some(request) = buffer.get(..received.message_len).and_then(Message::decode) else {
             return Err(AppError::Unexpected { receiver: 0 });
@@ -300,7 +303,7 @@ impl Work for Server {
         self.client = Some(received.from);
         self.report.requests += 1;
         self.serve(adapter, rds, &request)?;
-        Ok(Move::Again)
+        Ok(ControlFlow::Continue(Wake::Now))
     }
 
     /// A server without a client does not stall.

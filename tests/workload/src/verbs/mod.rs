@@ -13,16 +13,18 @@ pub use address::{Address, AddressError};
 pub use error::VerbsError;
 pub use program::{Op, PROGRAM, Step};
 
+use core::ops::ControlFlow;
+
 use apps::{Role, Status};
-use driver_mlx::{Completion, Hca, Platform, Psn, SendOp};
+use driver_mlx::{Completion, Duration, Hca, Instant, Platform, Psn, SendOp, Wake};
 
 use self::endpoint::{Area, Endpoint};
 use self::program::{NOTICE_LEN, notice, payload};
 use crate::report::StepResult;
 
-/// Time that the client stays after the end, in nanoseconds. A server whose last message lost its
+/// Time that the client stays after the end. A server whose last message lost its
 /// acknowledgement sends it again.
-const LINGER: u64 = 300_000_000;
+const LINGER: Duration = Duration::from_millis(300);
 
 /// Parameters of a side.
 #[derive(Clone, Copy, Debug)]
@@ -31,10 +33,10 @@ pub struct Config {
     pub role: Role,
     /// Sequence number of the first packet.
     pub psn: Psn,
-    /// Limit for the peer's first message after [`Verbs::connect`], in nanoseconds.
-    pub connect_timeout: u64,
-    /// Limit for each later message, in nanoseconds.
-    pub stall_timeout: u64,
+    /// Limit for the peer's first message after [`Verbs::connect`].
+    pub connect_timeout: Duration,
+    /// Limit for each later message.
+    pub stall_timeout: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +50,7 @@ enum Waiting {
     /// For everything posted to complete.
     End,
     /// For this time.
-    Linger(u64),
+    Linger(Instant),
 }
 
 /// A side in the middle of a run.
@@ -64,10 +66,10 @@ pub struct Verbs<P: Platform> {
     word: u64,
     result: StepResult,
     finished: Option<StepResult>,
-    began_at: u64,
-    moved_at: u64,
+    began_at: Instant,
+    moved_at: Instant,
     heard: bool,
-    now: u64,
+    now: Instant,
 }
 
 impl<P: Platform> Verbs<P> {
@@ -82,7 +84,7 @@ impl<P: Platform> Verbs<P> {
         let endpoint = Endpoint::new(hca)?;
         // The peer may read as soon as it has finished the step before.
         endpoint.fill(Area::Source, Op::Read.len(0), payload(config.role, Op::Read, 0))?;
-        let now = hca.now().as_nanos();
+        let now = hca.now();
         Ok(Self {
             config,
             endpoint,
@@ -114,7 +116,7 @@ impl<P: Platform> Verbs<P> {
     /// [`VerbsError`]: the address is not usable.
     pub fn connect(&mut self, hca: &mut Hca<'_, P>, peer: &Address) -> Result<(), VerbsError> {
         self.endpoint.connect(hca, peer, self.config.psn)?;
-        self.now = hca.now().as_nanos();
+        self.now = hca.now();
         (self.began_at, self.moved_at) = (self.now, self.now);
         self.begin_turn()
     }
@@ -128,7 +130,7 @@ impl<P: Platform> Verbs<P> {
     ///
     /// # Errors
     /// [`VerbsError`]: the run failed.
-    pub fn poll(&mut self, hca: &mut Hca<'_, P>, now: u64) -> Result<Status, VerbsError> {
+    pub fn poll(&mut self, hca: &mut Hca<'_, P>, now: Instant) -> Result<Status, VerbsError> {
         self.now = now;
         self.endpoint.notified(hca);
         while self.finished.is_none() {
@@ -146,24 +148,24 @@ impl<P: Platform> Verbs<P> {
             }
         }
         if self.finished.is_some() {
-            return Ok(Status::Working(now));
+            return Ok(ControlFlow::Continue(Wake::Now));
         }
         if self.waiting == Waiting::End && self.endpoint.is_idle() {
-            let linger = if self.config.role == Role::Client { LINGER } else { 0 };
-            self.waiting = Waiting::Linger(now.saturating_add(linger));
+            let linger = if self.config.role == Role::Client { LINGER } else { Duration::ZERO };
+            self.waiting = Waiting::Linger(now + linger);
         }
         let limit = match self.waiting {
-            Waiting::Address => return Ok(Status::Working(u64::MAX)),
-            Waiting::Linger(until) if now >= until => return Ok(Status::Done),
-            Waiting::Linger(until) => return Ok(Status::Working(until)),
+            Waiting::Address => return Ok(ControlFlow::Continue(Wake::Idle)),
+            Waiting::Linger(until) if now >= until => return Ok(ControlFlow::Break(())),
+            Waiting::Linger(until) => return Ok(ControlFlow::Continue(Wake::At(until))),
             _ if self.heard => self.config.stall_timeout,
             _ => self.config.connect_timeout,
         };
-        let waited = now.saturating_sub(self.moved_at);
+        let waited = now - self.moved_at;
         if waited > limit {
-            return Err(VerbsError::Stalled { during: self.op(), waited_ms: waited / 1_000_000 });
+            return Err(VerbsError::Stalled { during: self.op(), waited_ms: waited.as_millis() as u64 });
         }
-        Ok(Status::Working(self.moved_at.saturating_add(limit).saturating_add(1)))
+        Ok(ControlFlow::Continue(Wake::At(self.moved_at + limit + Duration::from_nanos(1))))
     }
 
     /// Requests an interrupt. Returns whether the caller may idle: nothing arrived meanwhile.
@@ -312,7 +314,7 @@ impl<P: Platform> Verbs<P> {
             self.word = self.op().apply(self.number, self.word).0;
             self.number += 1;
             if self.number == PROGRAM[self.step].count {
-                self.result.ns = self.now.saturating_sub(self.began_at);
+                self.result.ns = (self.now - self.began_at).as_nanos() as u64;
                 self.finished = Some(self.result);
                 (self.step, self.number, self.began_at) = (self.step + 1, 0, self.now);
                 self.result = StepResult::new(self.op().name());
