@@ -134,7 +134,7 @@ fn an_overflow_is_reported_and_final() {
             .unwrap();
         let nobody = crate::common::address(99);
         b.a().ep_connect(ep, &nobody, 7, 1000, b"", Qos::BestEffort, ConnectFlags::Default).unwrap();
-        // An Ethernet port asks who has the address; a table of neighbours knows at once.
+        // An Ethernet port resolves the address by ARP until the time limit; a table of neighbours fails at once.
         b.settle();
         b.net.world.pass(1_000_000);
         b.settle();

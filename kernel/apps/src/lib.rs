@@ -38,6 +38,6 @@ pub enum Role {
     Client,
 }
 
-/// Whether an application goes on: with the time to call it again at the latest, or not, because everything was done. Also call it
-/// whenever something arrives.
+/// State of an application after a call. `Continue` has the time of the next call, which is earlier if something arrives. `Break`: the
+/// application is done.
 pub type Status = ControlFlow<(), Wake>;

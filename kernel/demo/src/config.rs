@@ -51,8 +51,8 @@ pub struct Config {
     pub seed: u64,
     /// Grows from boot to boot.
     pub generation: Generation,
-    /// How long to wait for the peer.
+    /// Maximum time for the connection.
     pub connect_timeout: Duration,
-    /// How long nothing may move.
+    /// Maximum time without progress.
     pub stall_timeout: Duration,
 }

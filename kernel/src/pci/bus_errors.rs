@@ -13,7 +13,7 @@ const CORRECTABLE: u16 = 0x10;
 /// Most capabilities: each has 8 bytes at least.
 const MAX_CAPABILITIES: usize = (4096 - 256) / 8;
 
-/// Recorded errors. Bits stay set until somebody clears them, so some may be from before this boot.
+/// Recorded errors. Bits stay set until they are cleared, also through a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusErrors {
     /// Uncorrectable Error Status register.

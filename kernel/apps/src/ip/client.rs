@@ -17,7 +17,7 @@ use crate::Status;
 
 /// From a refusal to the next attempt.
 const RETRY: Duration = Duration::from_millis(200);
-/// How long to stay after the end, so that a peer whose last packet lost its answer gets it again.
+/// Time after the end, in which a peer's last packet is answered again.
 const LINGER: Duration = Duration::from_millis(500);
 /// Marks the bytes sent.
 const SENDER: u8 = 2;
@@ -35,9 +35,9 @@ pub struct ClientConfig {
     pub send: u64,
     /// Varies the local port.
     pub seed: u64,
-    /// How long to try to connect.
+    /// Maximum time for the connection.
     pub connect_timeout: Duration,
-    /// How long nothing may move.
+    /// Maximum time without progress.
     pub stall_timeout: Duration,
 }
 

@@ -32,7 +32,7 @@ pub struct PingConfig {
     pub ident: u16,
     /// From one reply to the next request.
     pub interval: Duration,
-    /// How long a reply may take.
+    /// Maximum time for a reply.
     pub timeout: Duration,
 }
 

@@ -44,6 +44,6 @@ pub struct Settings {
     pub random: u64,
     /// Grows from boot to boot.
     pub generation: Generation,
-    /// How long nothing may move.
+    /// Maximum time without progress.
     pub stall_timeout: Duration,
 }

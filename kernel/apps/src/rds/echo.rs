@@ -14,7 +14,7 @@ use super::work::{bind_all, receive, send};
 use super::{AppError, ECHO_PORT, InCall, MAX_LEN, SOCKETS};
 use crate::Status;
 
-/// How long a message waits to be sent back.
+/// Maximum time until a message is sent back.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Nodes that are not waited for, at most: the one that was added first makes room.
 const SLOW: usize = 16;

@@ -1,4 +1,4 @@
-//! What the works have in common: their sockets.
+//! The trait of works, and calls on their sockets.
 
 use core::net::{IpAddr, SocketAddr};
 

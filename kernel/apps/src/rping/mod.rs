@@ -47,9 +47,9 @@ pub struct Config {
     pub count: u32,
     /// Whether to compare: the client what came back with what it sent, the server what it read with what `rping` sends.
     pub verify: bool,
-    /// How long to wait for the connection.
+    /// Maximum time for the connection.
     pub connect_timeout: Duration,
-    /// How long nothing may move.
+    /// Maximum time without progress.
     pub stall_timeout: Duration,
 }
 

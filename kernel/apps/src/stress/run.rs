@@ -68,7 +68,7 @@ pub struct Config {
     pub random: u64,
     /// Grows from boot to boot.
     pub generation: Generation,
-    /// How long to try to connect.
+    /// Maximum time for the connection.
     pub connect_timeout: Duration,
 }
 
