@@ -148,7 +148,7 @@ pub(crate) fn assign(
     };
     let place = windows.iter().find_map(|window| {
         let search = Search { access, functions, room, window: *window, wide };
-        search.on_bus(function.address.segment(), function.address.bus(), bar.len, MAX_DEPTH)
+        search.on_bus(function.address.segment(), function.address.bus(), bar.len, None, MAX_DEPTH)
     });
     let address = place.ok_or(Error::NoRoom(index))?;
     function.without_decoding(access, || {
@@ -166,39 +166,49 @@ pub(crate) fn assign(
 }
 
 impl<A: ConfigAccess> Search<'_, A> {
-    /// A place for `len` bytes, a power of two, on a bus.
-    fn on_bus(&self, segment: u16, bus: u8, len: u64, depth: usize) -> Option<u64> {
+    /// Returns a place for `len` bytes, a power of two, on a bus. It is for a BAR, or for the window
+    /// of `moving`, a bridge on this bus whose present window is empty.
+    fn on_bus(
+        &self,
+        segment: u16,
+        bus: u8,
+        len: u64,
+        moving: Option<PciAddress>,
+        depth: usize,
+    ) -> Option<u64> {
         let above = bridges::above(self.functions, PciAddress::new(segment, bus, 0, 0));
         let Some(bridge) = above.and_then(|index| self.functions.get(index)) else {
-            return self.on_root_bus((segment, bus), len, depth == MAX_DEPTH);
+            return self.on_root_bus((segment, bus), len, moving);
         };
         if let Some(window) = self.window.range(self.access, bridge) {
             let own =
                 |function: &&Function| function.address.segment() == segment && function.address.bus() == bus;
-            let taken = self.taken(self.functions.iter().filter(own))?;
+            let taken = self.taken(self.functions.iter().filter(own), moving)?;
             let found = gap(window, len, &taken);
             // One that nobody has anything in, as firmware gives to slots that are empty, may become a larger one.
-            if found.is_some() || !taken.is_empty() {
+            if found.is_some() || taken.iter().any(|range| range.overlaps(window)) {
                 return found;
             }
         }
         let len = len.max(GRANULE);
-        let start = self.on_bus(segment, bridge.address.bus(), len, depth.checked_sub(1)?)?;
+        let start =
+            self.on_bus(segment, bridge.address.bus(), len, Some(bridge.address), depth.checked_sub(1)?)?;
         let range = Range { start, end: start.checked_add(len)? };
         self.window.open(self.access, bridge, range).then_some(start)
     }
 
-    /// A place for a BAR on a root bus itself (`directly`), or for a bridge's window.
+    /// A place for a BAR on a root bus itself, or for the window of `moving`.
     ///
     /// Servers route a range of addresses to each root bus. Addresses between those that the root
     /// bus has already are surely its own, so they come first. After them come, below 4 GiB, those
     /// from its last one to the first one of the next root bus, then all but those between the
     /// addresses of other root buses.
-    fn on_root_bus(&self, root: (u16, u8), len: u64, directly: bool) -> Option<u64> {
-        let mut taken = self.taken(self.functions.iter())?;
+    fn on_root_bus(&self, root: (u16, u8), len: u64, moving: Option<PciAddress>) -> Option<u64> {
+        let mut taken = self.taken(self.functions.iter(), moving)?;
         taken.extend_from_slice(&self.room.taken).ok()?;
         // A bridge's memory window is below 4 GiB.
-        let high = self.room.high.filter(|_| self.wide && (directly || self.window == Window::Prefetchable));
+        let high =
+            self.room.high.filter(|_| self.wide && (moving.is_none() || self.window == Window::Prefetchable));
         let rooms = || [self.room.low, high].into_iter().flatten();
         let own = rooms().find_map(|room| gap(self.hull(root, room)?, len, &taken));
         own.or_else(|| {
@@ -245,14 +255,18 @@ impl<A: ConfigAccess> Search<'_, A> {
                 && address.bus() >= first
                 && next.is_none_or(|next| address.bus() < next)
         };
-        let taken = self.taken(self.functions.iter().filter(below))?;
+        let taken = self.taken(self.functions.iter().filter(below), None)?;
         let inside = taken.iter().filter(|range| room.start <= range.start && range.end <= room.end);
         let start = inside.clone().map(|range| range.start).min()?;
         inside.map(|range| range.end).max().map(|end| Range { start, end })
     }
 
-    /// What `functions` have: BARs, and windows.
-    fn taken<'f>(&self, functions: impl Iterator<Item = &'f Function>) -> Option<Vec<Range, MAX_TAKEN>> {
+    /// Returns the BARs and windows of `functions`, without the window of `moving`.
+    fn taken<'f>(
+        &self,
+        functions: impl Iterator<Item = &'f Function>,
+        moving: Option<PciAddress>,
+    ) -> Option<Vec<Range, MAX_TAKEN>> {
         let mut taken = Vec::new();
         for function in functions.filter(|function| function.class != HOST_BRIDGE) {
             for index in 0..6 {
@@ -261,7 +275,8 @@ impl<A: ConfigAccess> Search<'_, A> {
                 }
             }
             if function.secondary_bus.is_some() {
-                for window in [Window::Memory, Window::Prefetchable] {
+                let stays = |window: &Window| *window != self.window || moving != Some(function.address);
+                for window in [Window::Memory, Window::Prefetchable].into_iter().filter(stays) {
                     if let Some(range) = window.range(self.access, function) {
                         taken.push(range).ok()?;
                     }

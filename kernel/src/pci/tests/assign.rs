@@ -137,6 +137,21 @@ fn a_window_that_is_too_small_and_empty_becomes_a_larger_one() {
     assert_eq!((words[8], words[9]), (0x81f0_8000, 0xc011_c001));
 }
 
+#[test]
+fn empty_windows_of_nested_bridges_grow_together() {
+    let room = room(2 << 30, 4 << 30);
+    let bus = Bus::default();
+    // Windows of 2 MiB, as firmware keeps for a switch without functions; the BAR needs 32.
+    bus.add(at(0, 1, 0), bridge(1, 0xc010_c000, [0xc011_c001, 0x10, 0x10]));
+    bus.add(at(1, 0, 0), bridge(2, 0xc010_c000, [0xc011_c001, 0x10, 0x10]));
+    bus.add(at(2, 0, 0), unassigned());
+    assert_eq!(assigned(&bus, &room, at(2, 0, 0)), Ok(0xc200_0000));
+    for address in [at(0, 1, 0), at(1, 0, 0)] {
+        let words = bus.device(address).space;
+        assert_eq!((words[8], words[9] & 0xfff0_fff0, words[10]), (0xc010_c000, 0xc3f0_c200, 0));
+    }
+}
+
 /// A device with a BAR of `len` bytes at `address`.
 fn assigned_device(address: u32, len: u32) -> Device {
     let mut device = Device::new(0x1234_8086, 0x0200_0000);
