@@ -1,8 +1,11 @@
 //! Addresses for BARs that firmware left without one, and windows for the bridges above them (PCI Express Base Specification 5.0 sections
 //! 7.5.1.2.1 and 7.5.1.3).
 //!
-//! What a root bus decodes only AML says, which is not read here. Below 4 GiB chipsets pass to PCI whatever is neither memory nor theirs; above
-//! they do if firmware told them to. So a place below 4 GiB is looked for first, apart from all that is known to be taken.
+//! Only AML (`_CRS`) names the addresses that a root bus decodes, and the unikernel does not
+//! interpret AML. Below 4 GiB chipsets pass to PCI all that is neither memory nor their own
+//! registers; above 4 GiB firmware decides. Places below 4 GiB therefore come first, apart from all
+//! known ranges. Servers divide both parts among their root buses; there, addresses next to those
+//! in use come first.
 
 use heapless::Vec;
 
@@ -19,6 +22,8 @@ const LOW_END: u64 = 0xfec0_0000;
 
 /// Windows of bridges are of so many bytes or a multiple of it.
 const GRANULE: u64 = 1 << 20;
+/// Alignment of the ranges above 4 GiB that are routed to a root bus, in bytes.
+const ROUTE_GRANULE: u64 = 16 << 20;
 const FOUR_GIB: u64 = 4 << 30;
 /// Most ranges that are taken on one bus.
 const MAX_TAKEN: usize = 4096;
@@ -166,8 +171,8 @@ pub(crate) fn assign(
 }
 
 impl<A: ConfigAccess> Search<'_, A> {
-    /// Returns a place for `len` bytes, a power of two, on a bus. It is for a BAR, or for the window
-    /// of `moving`, a bridge on this bus whose present window is empty.
+    /// Returns a place for `len` bytes, a power of two, on a bus: for a BAR, or for the window of
+    /// `moving`, a bridge on this bus whose present window is empty.
     fn on_bus(
         &self,
         segment: u16,
@@ -199,10 +204,11 @@ impl<A: ConfigAccess> Search<'_, A> {
 
     /// A place for a BAR on a root bus itself, or for the window of `moving`.
     ///
-    /// Servers route a range of addresses to each root bus. Addresses between those that the root
-    /// bus has already are surely its own, so they come first. After them come, below 4 GiB, those
-    /// from its last one to the first one of the next root bus, then all but those between the
-    /// addresses of other root buses.
+    /// Servers route ranges of addresses to each root bus. Addresses between those that the root
+    /// bus has already are surely its own, so they come first. Addresses next to its own above 4 GiB
+    /// follow if there are several root buses ([`Search::beside`]). After them come, below 4 GiB,
+    /// those from its last one to the first one of the next root bus, then all but those between
+    /// the addresses of other root buses.
     fn on_root_bus(&self, root: (u16, u8), len: u64, moving: Option<PciAddress>) -> Option<u64> {
         let mut taken = self.taken(self.functions.iter(), moving)?;
         taken.extend_from_slice(&self.room.taken).ok()?;
@@ -217,16 +223,35 @@ impl<A: ConfigAccess> Search<'_, A> {
                 let hulls = rooms().filter_map(|room| self.hull(other, room));
                 hulls.into_iter().try_for_each(|hull| others.push(hull)).ok()?;
             }
-            let behind = self.room.low.and_then(|room| {
-                let start = self.hull(root, room)?.end;
-                let next = others.iter().map(|other| other.start).filter(|next| *next >= start).min();
-                gap(Range { start, end: next.map_or(room.end, |next| next.min(room.end)) }, len, &taken)
-            });
-            behind.or_else(|| {
+            let several = high.filter(|_| !others.is_empty());
+            let beside =
+                several.and_then(|room| Self::beside(room, self.hull(root, room)?, &others, len, &taken));
+            let behind = || {
+                let room = self.room.low?;
+                gap(above(room, self.hull(root, room)?, &others), len, &taken)
+            };
+            beside.or_else(behind).or_else(|| {
                 taken.extend_from_slice(&others).ok()?;
                 rooms().find_map(|room| gap(room, len, &taken))
             })
         })
+    }
+
+    /// Returns the place next to `own`, the addresses that a root bus uses above 4 GiB, on the side
+    /// to which firmware fills what it routes there.
+    ///
+    /// EDK2 fills it upwards (`PciHostBridgeDxe`), firmware of Dell's and Supermicro's servers
+    /// downwards from its end. Addresses in use are nearer to a multiple of [`ROUTE_GRANULE`] on
+    /// the side where firmware began.
+    fn beside(room: Range, own: Range, others: &[Range], len: u64, taken: &[Range]) -> Option<u64> {
+        let used = || others.iter().filter(|other| room.start <= other.start).chain([&own]);
+        let from_start: u64 = used().map(|range| range.start % ROUTE_GRANULE).sum();
+        let to_end: u64 = used().map(|range| range.end.wrapping_neg() % ROUTE_GRANULE).sum();
+        if from_start <= to_end {
+            return gap(above(room, own, others), len, taken);
+        }
+        let start = others.iter().map(|other| other.end).filter(|end| *end <= own.start).max();
+        last_gap(Range { start: start.unwrap_or(0).max(room.start), end: own.start }, len, taken)
     }
 
     /// The buses that no bridge leads to.
@@ -287,6 +312,12 @@ impl<A: ConfigAccess> Search<'_, A> {
     }
 }
 
+/// Returns the part of `room` after `own` and before the next of `others`.
+fn above(room: Range, own: Range, others: &[Range]) -> Range {
+    let next = others.iter().map(|other| other.start).filter(|next| *next >= own.end).min();
+    Range { start: own.end, end: next.map_or(room.end, |next| next.min(room.end)) }
+}
+
 /// The lowest place of `len` bytes, a power of two, at a multiple of it, in `room` and apart from what is `taken`.
 fn gap(room: Range, len: u64, taken: &[Range]) -> Option<u64> {
     let mut start = room.start.max(len).checked_next_multiple_of(len)?;
@@ -297,6 +328,23 @@ fn gap(room: Range, len: u64, taken: &[Range]) -> Option<u64> {
             return Some(start);
         };
         start = met.end.checked_next_multiple_of(len)?;
+    }
+    None
+}
+
+/// Returns the highest such place.
+fn last_gap(room: Range, len: u64, taken: &[Range]) -> Option<u64> {
+    let mut end = room.end;
+    // Each step goes below one of those that are taken.
+    for _ in 0..=taken.len() {
+        let start = end.checked_sub(len)? & !(len - 1);
+        if start < room.start.max(len) {
+            return None;
+        }
+        let Some(met) = taken.iter().find(|range| range.start < start + len && start < range.end) else {
+            return Some(start);
+        };
+        end = met.start;
     }
     None
 }

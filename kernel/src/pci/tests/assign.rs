@@ -179,6 +179,31 @@ fn addresses_are_those_of_the_own_root_bus() {
     assert_eq!(assigned(&bus, &room, at(0x18, 0, 0)), Ok(0xa000_0000));
 }
 
+/// Two root buses with a range above 4 GiB each, of which firmware has used the first or last MiB.
+#[test]
+fn addresses_above_4_gib_are_next_to_those_of_the_own_root_bus() {
+    let places = |used: [[u32; 2]; 2]| {
+        let bus = Bus::default();
+        let roots = [0x40, 0x60];
+        for (root, [low, high]) in roots.into_iter().zip(used) {
+            bus.add(at(root, 1, 0), assigned_device(0x9000_0000 + (u32::from(root) << 20), 1 << 20));
+            let mut wide = assigned_device(low | 0xc, 1 << 20);
+            (wide.bar_masks[1], wide.space[5]) = (u32::MAX, high);
+            bus.add(at(root, 2, 0), wide);
+            bus.add(at(root, 3, 0), unassigned());
+        }
+        let room = room(0x9000_0000, 0x20_0000_0000);
+        roots.map(|root| assigned(&bus, &room, at(root, 3, 0)))
+    };
+    // Downwards from the end, as on Supermicro's AMD servers, and upwards from the start.
+    let downwards = places([[0xfff0_0000, 0x2f], [0xfff0_0000, 0x27]]);
+    assert_eq!(downwards, [Ok(0x2f_fc00_0000), Ok(0x27_fc00_0000)]);
+    let upwards = places([[0, 0x28], [0, 0x20]]);
+    assert_eq!(upwards, [Ok(0x28_0200_0000), Ok(0x20_0200_0000)]);
+    // Downwards there is no more: below 4 GiB instead, after the own ones.
+    assert_eq!(places([[0xfff0_0000, 0x2f], [0x00f0_0000, 0x20]])[1], Ok(0x9800_0000));
+}
+
 #[test]
 fn registers_of_remapping_units_are_taken() {
     let bus = Bus::default();
