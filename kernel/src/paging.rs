@@ -3,6 +3,8 @@
 
 use bitflags::bitflags;
 
+use crate::memory_map::{MemoryMap, Range, TooManyRanges};
+
 /// Small page size in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
@@ -89,6 +91,33 @@ pub struct PageTables<'p> {
     used: usize,
     /// Bytes of a page at each level that a mapping can end at, from the lowest level on.
     pages: &'static [u64],
+}
+
+/// Tables in the pool: one for each GiB of RAM where the CPU has no 1 GiB pages, those at the ends
+/// of RAM's ranges, and those of device windows.
+pub const TABLES: usize = 128;
+
+/// First address of device windows.
+pub const WINDOWS: u64 = 1 << 46;
+
+/// Returns the end of the RAM that is mapped. Without 1 GiB pages (`huge`) it is lower, which
+/// bounds the tables.
+#[must_use]
+pub const fn ram_end(huge: bool) -> u64 {
+    if huge { WINDOWS } else { 64 << 30 }
+}
+
+/// Returns the RAM that is mapped one to one: `map` without page 0, which catches null pointers,
+/// `image`, which has other permissions, and what begins at [`ram_end`].
+///
+/// # Errors
+/// [`TooManyRanges`].
+pub fn mapped_ram(map: &MemoryMap, image: Range, huge: bool) -> Result<MemoryMap, TooManyRanges> {
+    let mut ram = map.clone();
+    for hole in [Range { start: 0, end: PAGE_BYTES }, image, Range { start: ram_end(huge), end: u64::MAX }] {
+        ram.remove(hole)?;
+    }
+    Ok(ram)
 }
 
 /// Page sizes by level, without and with 1 GiB pages.

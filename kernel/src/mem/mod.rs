@@ -13,7 +13,9 @@ use core::mem::MaybeUninit;
 
 use crate::claims::{CHIPSET, Claims, Conflict, Owner};
 use crate::memory_map::{MemoryMap, Range};
-use crate::paging::{Access, Caching, LARGE_PAGE_BYTES, MapError, PAT, PageTables, Table};
+use crate::paging::{
+    Access, Caching, LARGE_PAGE_BYTES, MapError, PAT, PageTables, TABLES, Table, WINDOWS, mapped_ram, ram_end,
+};
 use spin::Mutex;
 use x86_64::PhysAddr;
 use x86_64::registers::control::{Cr3, Cr3Flags};
@@ -22,12 +24,6 @@ use x86_64::structures::paging::PhysFrame;
 
 use crate::arch::layout;
 
-/// RAM above is left alone where each GiB takes a table, so that the tables have a bounded size.
-const MAPPED_RAM_END: u64 = 64 << 30;
-
-const WINDOWS: u64 = 1 << 46;
-/// A table for each GiB of RAM, and for windows.
-const TABLES: usize = 128;
 const PAT_MSR: u32 = 0x277;
 
 static mut POOL: [Table; TABLES] = [Table::EMPTY; TABLES];
@@ -60,7 +56,7 @@ fn has_huge_pages() -> bool {
 
 /// The first address whose RAM is left alone.
 pub fn mapped_ram_end() -> u64 {
-    if has_huge_pages() { WINDOWS } else { MAPPED_RAM_END }
+    ram_end(has_huge_pages())
 }
 
 /// Builds the address space and switches to it; what the boot page tables mapped beyond it is gone. Once, with interrupts
@@ -76,11 +72,7 @@ pub fn init(map: &MemoryMap) -> Result<(), Error> {
     let mut tables = PageTables::new(pool, base, has_huge_pages())?;
 
     let image = layout::image();
-    let mut ram = map.clone();
-    ram.remove(Range { start: 0, end: 4096 })?;
-    ram.remove(image)?;
-    ram.remove(Range { start: mapped_ram_end(), end: u64::MAX })?;
-    for range in ram.ranges() {
+    for range in mapped_ram(map, image, has_huge_pages())?.ranges() {
         tables.map(range.start, range.start, range.len(), Access::WRITE, Caching::WriteBack)?;
     }
 
