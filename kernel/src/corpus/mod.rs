@@ -1,13 +1,13 @@
 //! Firmware data of real servers and desktops, which parsers and planners must understand.
 
 mod acpi;
-mod memory;
+pub(crate) mod memory;
 
 use std::string::String;
 use std::vec::Vec;
 
 /// PCI functions of machines: see `pci::tests::corpus`.
-pub(crate) const PCI: &str = include_str!("pci.txt");
+pub(crate) const PCI: &str = concat!(include_str!("pci.txt"), include_str!("pci_desktops.txt"));
 
 /// Lines of a machine, as words.
 pub(crate) struct Machine {
