@@ -20,6 +20,52 @@ static TABLE: AtomicPtr<SystemTable> = AtomicPtr::new(null_mut());
 /// The open device, for the panic handler.
 static DEVICE: AtomicPtr<Device> = AtomicPtr::new(null_mut());
 
+/// The entry of a UEFI program, its panic handler, and what a host has in their place.
+///
+/// - `start!(program(REPORT, WORK))`: [`Program::run`] with these arguments.
+/// - `start!(driver(OPTION))`: [`drive`] with this boot option.
+#[macro_export]
+macro_rules! start {
+    (program($report:expr, $work:expr)) => {
+        $crate::start!(image, table, {
+            let (report, work): (Option<&str>, fn(&mut $crate::entry::Program) -> _) = ($report, $work);
+            // SAFETY: the arguments of the entry.
+            unsafe { $crate::entry::Program::run(image, table, report, work) }
+        });
+    };
+    (driver($option:ty)) => {
+        $crate::start!(image, table, {
+            // SAFETY: the arguments of the entry.
+            unsafe { $crate::entry::drive::<$option>(image, table) }
+        });
+    };
+    ($image:ident, $table:ident, $run:block) => {
+        /// The firmware's entry.
+        ///
+        /// # Safety
+        /// Only firmware calls it.
+        #[cfg(target_os = "uefi")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "efiapi" fn efi_main(
+            $image: ::r_efi::efi::Handle,
+            $table: *mut ::r_efi::efi::SystemTable,
+        ) -> ::r_efi::efi::Status {
+            $run
+        }
+
+        #[cfg(target_os = "uefi")]
+        #[panic_handler]
+        fn panic(info: &::core::panic::PanicInfo<'_>) -> ! {
+            $crate::entry::abort(::core::format_args!("{info}"))
+        }
+
+        #[cfg(not(target_os = "uefi"))]
+        fn main() {
+            eprintln!("this is a UEFI program: cargo build --release -p efi --target x86_64-unknown-uefi");
+        }
+    };
+}
+
 /// A program's view of the machine.
 #[derive(Debug)]
 pub struct Program {
