@@ -3,6 +3,7 @@
 use crate::ground::{Fabric, Ground, ground, serve, serve_with, skip};
 use crate::uefi::{Machine, Node};
 use hca_model::Profile;
+use hca_model::card::CONNECTX_5_EN;
 use rdma_lab::unikernel::{self, Options};
 use runner::{conditions, kernel_image};
 use std::path::Path;
@@ -57,13 +58,17 @@ fn option_rom_boots_a_program_over_rdma_and_names_each_obstacle() {
     node.expect("the shell");
     drop(node);
 
-    boots_the_self_test(ground, &fabric, &machine);
+    boots_the_self_test(ground, &fabric, &machine, 0);
 }
 
-/// Loads and starts the self-test, which takes the card from the driver that loaded it.
-fn boots_the_self_test(ground: &Ground, fabric: &Fabric, machine: &Machine<'_>) {
+/// Loads and starts the self-test, which takes the card from the driver that loaded it. Zeros extend the image to `least` bytes.
+fn boots_the_self_test(ground: &Ground, fabric: &Fabric, machine: &Machine<'_>, least: usize) {
     let program = kernel_image::build_efi("selftest").expect("the program builds");
-    let mut serving = server(ground, fabric, &program);
+    let mut bytes = std::fs::read(program).expect("the program");
+    bytes.resize(bytes.len().max(least), 0);
+    let image = machine.folder.path().join("selftest.efi");
+    std::fs::write(&image, &bytes).expect("written");
+    let mut serving = server(ground, fabric, &image);
     let mut node = machine.start("echo the shell");
     let line = node.expect("@rdmaboot bytes=");
     let number = |key: &str| -> u64 {
@@ -71,7 +76,7 @@ fn boots_the_self_test(ground: &Ground, fabric: &Fabric, machine: &Machine<'_>) 
         word.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{key} in {line}"))
     };
     println!("{line}");
-    assert_eq!(number("bytes="), std::fs::metadata(&program).expect("a file").len());
+    assert_eq!(number("bytes="), bytes.len() as u64);
     assert!(number("stack=") <= 192 << 10, "a quarter of the stack is left: {line}");
     node.expect("@card number=1 ");
     node.expect("@done cards=1 verified=true");
@@ -81,16 +86,29 @@ fn boots_the_self_test(ground: &Ground, fabric: &Fabric, machine: &Machine<'_>) 
     serving.expect("@done verified=true");
 }
 
-#[test]
-fn option_rom_boots_a_program_from_a_fabric_that_loses_packets() {
-    if !conditions::long() {
-        return;
-    }
+/// Sets addresses, and boots the self-test over a fabric of two HCAs: the server's and the machine's.
+fn boots_over(profiles: Vec<Profile>, faults: &str, least: usize) {
     let Some(ground) = ground() else { return skip() };
-    let fabric = serve_with(vec![Profile::node(0), Profile::node(1)], "loss=1%");
+    let fabric = serve_with(profiles, faults);
     let Some(machine) = Machine::new(&ground.qemu, &fabric.sockets[1]) else { return };
     let mut node = machine.start(&format!("bootset.efi ip={CLIENT}/24 server={SERVER}"));
     node.expect("@rdmaboot settings: ip=");
     drop(node);
-    boots_the_self_test(ground, &fabric, &machine);
+    boots_the_self_test(ground, &fabric, &machine, least);
+    let lost = fabric.served.counters().expect("the devices' thread runs").dropped;
+    println!("packets lost: {lost}");
+    assert_eq!(lost > 0, faults != "none");
+}
+
+#[test]
+fn option_rom_boots_a_program_over_ethernet() {
+    boots_over([0, 1].map(|node| Profile::of(&CONNECTX_5_EN, node)).to_vec(), "none", 0);
+}
+
+#[test]
+fn option_rom_boots_a_program_from_a_fabric_that_loses_packets() {
+    if conditions::long() {
+        // 2,000 packets: some are lost.
+        boots_over([0, 1].map(Profile::node).to_vec(), "loss=1%", 8 << 20);
+    }
 }
