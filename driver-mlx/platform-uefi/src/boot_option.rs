@@ -1,10 +1,11 @@
 //! A driver whose HCAs are boot options (UEFI 2.11, sections 11.1 and 13.1): it binds them by `EFI_DRIVER_BINDING_PROTOCOL`
-//! and gives each a child with a device path and `EFI_LOAD_FILE_PROTOCOL`.
+//! and gives each a child with a device path and `EFI_LOAD_FILE_PROTOCOL`. `LoadFile` starts the image itself, as iPXE does:
+//! the boot manager would give it no command line and no initial RAM disk.
 
+use crate::boot_image::BootImage;
 use crate::device::Bound;
 use crate::error::{Error, Result, check};
 use crate::firmware::{Firmware, call};
-use crate::memory::HostMemory;
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::marker::PhantomData;
@@ -32,28 +33,9 @@ pub trait BootOption {
     /// # Errors
     /// A status that sends the firmware to the next boot option.
     fn load(firmware: Firmware, card: &Bound) -> core::result::Result<BootImage, Status>;
-}
 
-/// An image in memory, until the firmware has copied it.
-#[derive(Debug)]
-pub struct BootImage {
-    memory: HostMemory,
-    len: usize,
-}
-
-impl BootImage {
-    /// The first `len` bytes of `memory`, of which no region was made.
-    ///
-    /// `None` if there are not as many.
-    #[must_use]
-    pub fn new(memory: HostMemory, len: usize) -> Option<Self> {
-        (len > 0 && len <= memory.len()).then_some(Self { memory, len })
-    }
-
-    fn free(self) {
-        // SAFETY: the memory has no region.
-        unsafe { self.memory.free() };
-    }
+    /// Is called if the image cannot be started, and after it has returned. The firmware goes on with the next boot option.
+    fn returned(outcome: Result<()>);
 }
 
 /// The driver, in the firmware's pool.
@@ -66,7 +48,7 @@ struct Driver<O> {
 
 /// Device path of a boot option.
 #[derive(Clone, Copy)]
-struct Path {
+pub(crate) struct Path {
     bytes: [u8; MAX_PATH],
 }
 
@@ -92,6 +74,10 @@ impl Path {
         place.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
         Some(path)
     }
+
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut device_path::Protocol {
+        self.bytes.as_mut_ptr().cast()
+    }
 }
 
 /// A boot option: a child controller of an HCA.
@@ -101,8 +87,6 @@ struct Child<O> {
     firmware: Firmware,
     card: Bound,
     path: Path,
-    /// Loaded for the question for its size.
-    image: Cell<Option<BootImage>>,
     busy: Cell<bool>,
     option: PhantomData<O>,
 }
@@ -144,7 +128,7 @@ fn status(error: Error) -> Status {
 }
 
 /// Installs a protocol on a handle, or on a new one. Returns the handle.
-fn add_interface(
+pub(crate) fn add_interface(
     firmware: Firmware,
     handle: Option<Handle>,
     mut guid: Guid,
@@ -158,7 +142,7 @@ fn add_interface(
     check("InstallProtocolInterface", status).map(|()| handle)
 }
 
-fn remove_interface(
+pub(crate) fn remove_interface(
     firmware: Firmware,
     handle: Handle,
     mut guid: Guid,
@@ -169,7 +153,7 @@ fn remove_interface(
 }
 
 /// Returns a protocol of a handle.
-fn interface<T>(firmware: Firmware, handle: Handle, mut guid: Guid) -> Result<NonNull<T>> {
+pub(crate) fn interface<T>(firmware: Firmware, handle: Handle, mut guid: Guid) -> Result<NonNull<T>> {
     let mut protocol: *mut c_void = null_mut();
     let status = call!(
         firmware,
@@ -219,7 +203,6 @@ fn add_child<O: BootOption>(firmware: Firmware, controller: Handle, card: Bound)
         firmware,
         card,
         path,
-        image: Cell::new(None),
         busy: Cell::new(false),
         option: PhantomData,
     })?;
@@ -288,10 +271,6 @@ fn remove_child<O: BootOption>(firmware: Firmware, handle: Handle) -> Result<()>
         let _ = card.adopt(handle);
         return removed;
     }
-    // SAFETY: nothing refers to the child.
-    if let Some(image) = unsafe { (*child.as_ptr()).image.take() } {
-        image.free();
-    }
     firmware.free_pool(child.cast());
     Ok(())
 }
@@ -301,7 +280,7 @@ unsafe extern "efiapi" fn load<O: BootOption>(
     path: *mut device_path::Protocol,
     boot_policy: Boolean,
     size: *mut usize,
-    buffer: *mut c_void,
+    _: *mut c_void,
 ) -> Status {
     if this.is_null() || path.is_null() || size.is_null() {
         return Status::INVALID_PARAMETER;
@@ -314,25 +293,16 @@ unsafe extern "efiapi" fn load<O: BootOption>(
     if child.busy.replace(true) {
         return Status::NOT_READY;
     }
-    let image = match child.image.take() {
-        Some(image) => Ok(image),
-        None => O::load(child.firmware, &child.card),
-    };
+    let (firmware, path) = (child.firmware, child.path);
+    let image = O::load(firmware, &child.card);
     child.busy.set(false);
-    let image = match image {
-        Ok(image) => image,
-        Err(status) => return status,
-    };
-    // SAFETY: the caller's variable, and a buffer of as many bytes.
-    unsafe {
-        let room = size.replace(image.len);
-        if buffer.is_null() || room < image.len {
-            // The image stays for the next call, which has the buffer.
-            child.image.set(Some(image));
-            return Status::BUFFER_TOO_SMALL;
+    match image {
+        Ok(image) => {
+            // The image may take the card, which removes the child.
+            O::returned(image.start(firmware, path));
+            // EFI_BUFFER_TOO_SMALL would start the image again.
+            Status::ABORTED
         }
-        image.memory.start().copy_to(NonNull::new_unchecked(buffer.cast()), image.len);
+        Err(status) => status,
     }
-    image.free();
-    Status::SUCCESS
 }

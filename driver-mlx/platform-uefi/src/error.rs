@@ -72,6 +72,7 @@ impl fmt::Display for StatusName {
             Status::NOT_FOUND => "not found",
             Status::ACCESS_DENIED => "access denied",
             Status::ALREADY_STARTED => "already started",
+            Status::SECURITY_VIOLATION => "security violation",
             status => return write!(f, "status {:#x}", status.as_usize()),
         };
         f.write_str(name)

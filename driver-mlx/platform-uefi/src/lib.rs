@@ -57,8 +57,8 @@
 //! - **Stack.** The specification promises 128 KiB. DAT and RDS take more than half of it, and a
 //!   driver may be entered deep inside the firmware. [`Firmware::on_stack`] runs code on a stack of
 //!   its own.
-//! - **Boot options.** [`install`] makes the program a driver, whose HCAs become boot options: the firmware boots what
-//!   [`BootOption::load`] returns.
+//! - **Boot options.** [`install`] makes the program a driver, whose HCAs become boot options. The option starts the
+//!   program that [`BootOption::load`] returns, with its command line and its initial RAM disk.
 //! - **The end.** When the operating system starts, firmware calls no driver's `Stop`. Each open
 //!   [`Device`] has an event that ends its DMA in `ExitBootServices`.
 //! - **Interrupts.** UEFI has none for drivers. The driver polls its event queues.
@@ -69,6 +69,8 @@
 
 #[allow(unsafe_code)]
 mod bar;
+#[allow(unsafe_code)]
+mod boot_image;
 #[allow(unsafe_code)]
 mod boot_option;
 #[allow(unsafe_code)]
@@ -90,7 +92,8 @@ mod platform;
 mod stack;
 
 pub use bar::{UefiBar, UefiDoorbellRegister};
-pub use boot_option::{BootImage, BootOption, install};
+pub use boot_image::{BootFile, BootImage};
+pub use boot_option::{BootOption, install};
 pub use clock::Clock;
 pub use device::{Bound, Device, Function, Functions, functions};
 pub use error::{Error, Result};

@@ -1,19 +1,30 @@
 //! A driver whose functions are boot options.
 
 use crate::fake::{Quirks, clock, firmware_and_table, function, image, with};
+use crate::images::{self, Program};
 use crate::{assert_empty, handles};
 use hca_model::Profile;
-use platform_uefi::{BootImage, BootOption, Bound, Firmware, install};
+use platform_uefi::{BootFile, BootImage, BootOption, Bound, Error, Firmware, install};
 use r_efi::efi::{Boolean, Handle, OPEN_PROTOCOL_BY_DRIVER, Status};
-use r_efi::protocols::{device_path, driver_binding, load_file};
+use r_efi::protocols::{device_path, driver_binding, load_file, load_file2};
 use std::cell::Cell;
 use std::ptr::null_mut;
 
 const IMAGE: &[u8] = b"an image of some bytes";
+const INITRD: &[u8] = b"070701";
+const ARGUMENTS: &str = "console=ttyS0 r\u{f6}\u{1f600}";
 
 thread_local! {
-    static LOADS: Cell<u32> = const { Cell::new(0) };
     static FAILS: Cell<bool> = const { Cell::new(false) };
+    /// Adds arguments and initial RAM disk to the program.
+    static KERNEL: Cell<bool> = const { Cell::new(false) };
+    static OUTCOME: Cell<Option<Result<(), Error>>> = const { Cell::new(None) };
+}
+
+fn file(firmware: Firmware, bytes: &[u8]) -> BootFile {
+    let mut file = BootFile::new(firmware, bytes.len()).expect("memory");
+    file.bytes().copy_from_slice(bytes);
+    file
 }
 
 struct Option_;
@@ -22,26 +33,29 @@ impl BootOption for Option_ {
     const TEXT: &'static str = "Test";
 
     fn load(firmware: Firmware, card: &Bound) -> Result<BootImage, Status> {
-        LOADS.set(LOADS.get() + 1);
         if FAILS.get() {
             return Err(Status::NO_RESPONSE);
         }
         let device = card.open(clock(firmware)).map_err(|_| Status::DEVICE_ERROR)?;
         assert_eq!(with(|state| state.command()) & 4, 4, "the function is on");
         device.close();
-        let mut memory = firmware.memory(IMAGE.len()).map_err(|_| Status::OUT_OF_RESOURCES)?;
-        // SAFETY: no region is made of it.
-        let bytes = unsafe { memory.bytes() };
-        bytes[..IMAGE.len()].copy_from_slice(IMAGE);
-        BootImage::new(memory, IMAGE.len()).ok_or(Status::LOAD_ERROR)
+        let arguments = BootFile::command_line(firmware, ARGUMENTS).expect("memory");
+        let (arguments, initrd) = (Some(arguments), Some(file(firmware, INITRD)));
+        let kernel = KERNEL.get();
+        Ok(BootImage::new(file(firmware, IMAGE), arguments.filter(|_| kernel), initrd.filter(|_| kernel)))
+    }
+
+    fn returned(outcome: Result<(), Error>) {
+        OUTCOME.set(Some(outcome));
     }
 }
 
 /// The installed driver.
 fn driver() -> *mut driver_binding::Protocol {
     let (_, table) = firmware_and_table(Profile::node(0), Quirks::default());
-    LOADS.set(0);
     FAILS.set(false);
+    KERNEL.set(false);
+    images::with(|program| *program = Program::default());
     // SAFETY: the fake's table, on one thread.
     assert_eq!(unsafe { install::<Option_>(image(), table) }, Status::SUCCESS);
     handles::find(image(), &driver_binding::PROTOCOL_GUID).expect("installed").cast()
@@ -55,16 +69,14 @@ macro_rules! drive {
     };
 }
 
-/// Calls `LoadFile`. Returns the status and the size.
-fn load_file(child: Handle, policy: Boolean, buffer: Option<&mut [u8]>) -> (Status, usize) {
+/// Calls `LoadFile` as EDK2 does, for the size.
+fn load_file(child: Handle, policy: Boolean) -> Status {
     let protocol = handles::find(child, &load_file::PROTOCOL_GUID).expect("installed");
     let protocol = protocol.cast::<load_file::Protocol>();
     let mut end = device_path::Protocol { r#type: 0x7f, sub_type: 0xff, length: [4, 0] };
-    let mut size = buffer.as_ref().map_or(0, |buffer| buffer.len());
-    let buffer = buffer.map_or(null_mut(), |buffer| buffer.as_mut_ptr().cast());
-    // SAFETY: the installed protocol, local variables, and a buffer of as many bytes.
-    let status = unsafe { ((*protocol).load_file)(protocol, &raw mut end, policy, &raw mut size, buffer) };
-    (status, size)
+    let mut size = 0;
+    // SAFETY: the installed protocol and local variables.
+    unsafe { ((*protocol).load_file)(protocol, &raw mut end, policy, &raw mut size, null_mut()) }
 }
 
 fn only_child() -> Handle {
@@ -106,27 +118,33 @@ fn driver_makes_a_child_with_a_path_and_removes_it() {
     });
 }
 
-#[test]
-fn load_file_fetches_the_image_once_and_hands_it_over_once() {
+/// A driver that has started.
+fn started() -> (*mut driver_binding::Protocol, Handle) {
     let driver = driver();
     assert_eq!(drive!(driver, start, function(), null_mut()), Status::SUCCESS);
-    let child = only_child();
-    assert_eq!(load_file(child, Boolean::FALSE, None).0, Status::UNSUPPORTED);
-    // As EDK2 does: the size twice, then the image.
-    for _ in 0..2 {
-        assert_eq!(load_file(child, Boolean::TRUE, None), (Status::BUFFER_TOO_SMALL, IMAGE.len()));
-    }
-    let mut short = [0; 5];
-    assert_eq!(load_file(child, Boolean::TRUE, Some(&mut short)), (Status::BUFFER_TOO_SMALL, IMAGE.len()));
-    let mut buffer = [0; 100];
-    assert_eq!(load_file(child, Boolean::TRUE, Some(&mut buffer)), (Status::SUCCESS, IMAGE.len()));
-    assert_eq!((&buffer[..IMAGE.len()], buffer[IMAGE.len()]), (IMAGE, 0));
-    assert_eq!(LOADS.get(), 1);
+    (driver, only_child())
+}
+
+/// Boots an image. Returns its outcome; no memory of it is left.
+fn boot(child: Handle) -> Result<(), Error> {
+    let blocks = with(|state| state.blocks.len());
+    assert_eq!(load_file(child, Boolean::TRUE), Status::ABORTED, "the next boot option");
     assert_eq!(with(|state| state.command()) & 4, 0, "the function is off");
-    // The next boot fetches it again.
-    assert_eq!(load_file(child, Boolean::TRUE, None).0, Status::BUFFER_TOO_SMALL);
-    assert_eq!(LOADS.get(), 2);
-    // An image that was not handed over is freed with the child.
+    assert_eq!(with(|state| state.blocks.len()), blocks);
+    assert!(images::with(|program| !program.loaded));
+    OUTCOME.take().expect("shown")
+}
+
+#[test]
+fn load_file_starts_the_image_again_and_again() {
+    let (driver, child) = started();
+    assert_eq!(load_file(child, Boolean::FALSE), Status::UNSUPPORTED);
+    for starts in 1..=2 {
+        assert_eq!(boot(child), Ok(()));
+        let program = images::with(|program| program.clone());
+        assert_eq!((&program.bytes[..], program.options, program.initrd), (IMAGE, None, None));
+        assert_eq!((program.starts, program.path.len()), (starts, 24));
+    }
     let mut children = [child];
     assert_eq!(drive!(driver, stop, function(), 1, children.as_mut_ptr()), Status::SUCCESS);
     assert_eq!(drive!(driver, stop, function(), 0, null_mut()), Status::SUCCESS);
@@ -134,13 +152,40 @@ fn load_file_fetches_the_image_once_and_hands_it_over_once() {
 }
 
 #[test]
+fn kernels_find_their_command_line_and_initial_ram_disk_and_leave_none() {
+    let (_, child) = started();
+    KERNEL.set(true);
+    assert_eq!(boot(child), Ok(()));
+    let program = images::with(|program| program.clone());
+    assert_eq!(program.options, Some(format!("{ARGUMENTS}\0")));
+    assert_eq!(program.initrd.as_deref(), Some(INITRD));
+    // The next boot option is no kernel of this server.
+    assert!(handles::with_protocol(&load_file2::PROTOCOL_GUID).is_empty());
+    assert_eq!(handles::with_protocol(&device_path::PROTOCOL_GUID).len(), 2);
+}
+
+#[test]
+fn images_that_firmware_refuses_are_not_started() {
+    let (_, child) = started();
+    KERNEL.set(true);
+    for status in [Status::ACCESS_DENIED, Status::SECURITY_VIOLATION] {
+        images::with(|program| program.load = Some(status));
+        assert_eq!(boot(child), Err(Error::Call("LoadImage", status)));
+    }
+    images::with(|program| {
+        (program.load, program.start) = (None, Some(Status::BUFFER_TOO_SMALL));
+        assert_eq!(program.starts, 0);
+    });
+    assert_eq!(boot(child), Err(Error::Call("StartImage", Status::BUFFER_TOO_SMALL)));
+}
+
+#[test]
 fn failures_of_the_image_reach_the_firmware() {
-    let driver = driver();
-    assert_eq!(drive!(driver, start, function(), null_mut()), Status::SUCCESS);
+    let (_, child) = started();
     FAILS.set(true);
-    assert_eq!(load_file(only_child(), Boolean::TRUE, None).0, Status::NO_RESPONSE);
+    assert_eq!(load_file(child, Boolean::TRUE), Status::NO_RESPONSE);
     FAILS.set(false);
-    assert_eq!(load_file(only_child(), Boolean::TRUE, None).0, Status::BUFFER_TOO_SMALL);
+    assert_eq!(boot(child), Ok(()));
 }
 
 #[test]

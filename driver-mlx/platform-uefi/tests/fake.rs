@@ -2,7 +2,7 @@
 //!
 //! It is strict where the specification is, and has the quirks of boards that tests switch on.
 
-use crate::handles;
+use crate::{handles, images};
 use driver_mlx::Platform;
 use harness::{ModelPlatform, World, WorldConfig};
 use hca_model::Profile;
@@ -141,6 +141,9 @@ pub fn firmware_and_table(profile: Profile, quirks: Quirks) -> (Firmware, *mut S
         (&raw mut (*table).locate_handle_buffer).write(locate_handle_buffer);
         (&raw mut (*table).install_protocol_interface).write(handles::install);
         (&raw mut (*table).uninstall_protocol_interface).write(handles::uninstall);
+        (&raw mut (*table).load_image).write(images::load);
+        (&raw mut (*table).start_image).write(images::start);
+        (&raw mut (*table).unload_image).write(images::unload);
     }
     Box::leak(services);
     let mut system: Box<MaybeUninit<SystemTable>> = Box::new(MaybeUninit::zeroed());

@@ -24,6 +24,10 @@ pub fn add(handle: Handle, guid: Guid, protocol: *const c_void) {
     INTERFACES.with_borrow_mut(|all| all.insert(key, protocol.expose_provenance()));
 }
 
+pub fn remove(handle: Handle, guid: &Guid) {
+    INTERFACES.with_borrow_mut(|all| all.remove(&(handle as usize, *guid.as_bytes())));
+}
+
 /// The protocol of a handle.
 pub fn find(handle: Handle, guid: &Guid) -> Option<*mut c_void> {
     let key = (handle as usize, *guid.as_bytes());
@@ -80,6 +84,6 @@ pub unsafe extern "efiapi" fn uninstall(handle: Handle, guid: *mut Guid, protoco
     if find(handle, &guid) != Some(protocol) {
         return Status::NOT_FOUND;
     }
-    INTERFACES.with_borrow_mut(|all| all.remove(&(handle as usize, *guid.as_bytes())));
+    remove(handle, &guid);
     Status::SUCCESS
 }

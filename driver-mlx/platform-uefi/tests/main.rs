@@ -3,6 +3,7 @@
 mod boot_option;
 mod fake;
 mod handles;
+mod images;
 
 use apps::rds::Generation;
 use apps::selftest::{self, Level, Storage, Verdict};

@@ -1,7 +1,9 @@
-// Serves a boot image to rdmaboot.efi, by RDS and RDMA. On Linux's rds_rdma: cc -O2 -o rdmaserve rdmaserve.c
+// Serves boot images to rdmaboot.efi, by RDS and RDMA. On Linux's rds_rdma: cc -O2 -o rdmaserve rdmaserve.c
 // With librds: cc -O2 -include rds/sockets.h -o rdmaserve rdmaserve.c -lrds
 //
-//   rdmaserve OWN-ADDRESS FILE [COUNT]     ends after COUNT complete transfers, or by a signal
+//   rdmaserve [-n COUNT] OWN-ADDRESS FILE...     ends after COUNT complete transfers, or by a signal
+//
+// Images have the names of their files, without directories. A client that names none gets the first one.
 //
 // The client requests parts of the image. Each reply offers the part, which the client reads by RDMA. The messages are
 // those of kernel/apps/src/boot/message.rs, with big-endian numbers.
@@ -36,6 +38,7 @@ enum {
     REQUEST = 1,
     REPLY = 2,
     READY = 0,
+    NO_IMAGE = 1,
     OUT_OF_RANGE = 2,
     BUSY = 3,
     MAX_PART = 1 << 20,
@@ -55,7 +58,7 @@ struct request {
     struct header header;
     uint64_t offset;
     uint32_t len, reserved;
-    char name[MAX_NAME];
+    char name[MAX_NAME]; // Without a zero at its end if it is the longest.
 } __attribute__((packed));
 
 struct reply {
@@ -73,10 +76,16 @@ struct offer {
     time_t since;
 };
 
+struct image {
+    const char *name;
+    uint8_t *bytes;
+    uint64_t size;
+    uint32_t checksum;
+};
+
 static struct offer offers[CLIENTS];
-static uint8_t *image;
-static uint64_t size;
-static uint32_t checksum;
+static struct image *images;
+static int count_of_images;
 
 static void fail(const char *what) {
     perror(what);
@@ -100,20 +109,29 @@ static uint32_t crc32_of(const uint8_t *bytes, uint64_t len) {
     return ~crc;
 }
 
-static void load(const char *path) {
+static struct image load(const char *path) {
+    const char *slash = strrchr(path, '/');
+    struct image image = {.name = slash ? slash + 1 : path};
     struct stat status;
     int file = open(path, O_RDONLY);
     if (file < 0 || fstat(file, &status) != 0) fail(path);
-    size = (uint64_t)status.st_size;
+    uint64_t size = image.size = (uint64_t)status.st_size;
     // Regions address whole pages.
-    if (size == 0 || posix_memalign((void **)&image, 4096, (size_t)size) != 0) fail("memory for the image");
+    if (size == 0 || posix_memalign((void **)&image.bytes, 4096, (size_t)size) != 0) fail("memory for the image");
     for (uint64_t at = 0; at < size;) {
-        ssize_t got = read(file, image + at, size - at);
+        ssize_t got = read(file, image.bytes + at, size - at);
         if (got <= 0) fail(path);
         at += (uint64_t)got;
     }
     close(file);
-    checksum = crc32_of(image, size);
+    image.checksum = crc32_of(image.bytes, size);
+    return image;
+}
+
+static const struct image *find(const char name[MAX_NAME]) {
+    for (const struct image *image = images; image < images + count_of_images; image++)
+        if (name[0] == 0 || strncmp(image->name, name, MAX_NAME) == 0) return image;
+    return NULL;
 }
 
 static void release(int fd, struct offer *offer) {
@@ -177,16 +195,18 @@ static int serve(int fd, const struct request *request, const struct sockaddr_in
     uint64_t offset = be64toh(request->offset);
     uint32_t len = be32toh(request->len);
     struct offer *place = place_of(fd, client);
-    int inside = offset <= size && len <= size - offset;
+    static const struct image none;
+    const struct image *found = find(request->name), *image = found ? found : &none;
+    int inside = found && offset <= image->size && len <= image->size - offset;
     struct reply reply = {
         .header = {"RBOT", htobe16(VERSION), htobe16(REPLY), request->header.tag},
-        .size = htobe64(size),
+        .size = htobe64(image->size),
         .offset = request->offset,
-        .status = htobe32(inside ? READY : OUT_OF_RANGE),
-        .checksum = htobe32(checksum),
+        .status = htobe32(inside ? READY : found ? OUT_OF_RANGE : NO_IMAGE),
+        .checksum = htobe32(image->checksum),
         .len = inside ? request->len : 0,
     };
-    struct rds_iovec part = {(uintptr_t)image + offset, inside ? len : 0};
+    struct rds_iovec part = {inside ? (uintptr_t)image->bytes + offset : 0, inside ? len : 0};
     if (send_reply(fd, place, &reply, part) != 0) {
         perror("reply");
         place->cookie = 0;
@@ -196,21 +216,28 @@ static int serve(int fd, const struct request *request, const struct sockaddr_in
         (void)send_reply(fd, place, &reply, (struct rds_iovec){0, 0});
         return 0;
     }
-    return len > 0 && inside && offset + len == size;
+    return len > 0 && inside && offset + len == image->size;
 }
 
 int main(int count, char **words) {
     struct sockaddr_in own = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-    if (count < 3 || inet_pton(AF_INET, words[1], &own.sin_addr) != 1) {
-        printf("usage: rdmaserve OWN-ADDRESS FILE [COUNT]\n");
+    long left = -1;
+    int option;
+    while ((option = getopt(count, words, "n:")) == 'n') left = strtol(optarg, NULL, 10);
+    if (option != -1 || count - optind < 2 || inet_pton(AF_INET, words[optind], &own.sin_addr) != 1) {
+        printf("usage: rdmaserve [-n COUNT] OWN-ADDRESS FILE...\n");
         return 2;
     }
-    long left = count > 3 ? strtol(words[3], NULL, 10) : -1;
-    load(words[2]);
+    count_of_images = count - optind - 1;
+    images = calloc((size_t)count_of_images, sizeof *images);
+    if (images == NULL) fail("memory for the images");
+    for (int i = 0; i < count_of_images; i++) images[i] = load(words[optind + 1 + i]);
     int fd = socket(AF_RDS, SOCK_SEQPACKET, 0);
     if (fd < 0) fail("socket");
     if (bind(fd, (struct sockaddr *)&own, sizeof own) != 0) fail("bind");
-    printf("@rdmaserve listening port=%d bytes=%lu checksum=0x%08x\n", PORT, (unsigned long)size, checksum);
+    for (const struct image *image = images; image < images + count_of_images; image++)
+        printf("@rdmaserve image=%s bytes=%lu checksum=0x%08x\n", image->name, (unsigned long)image->size, image->checksum);
+    printf("@rdmaserve listening port=%d\n", PORT);
     fflush(stdout);
     time_t ending = 0;
     while (left != 0 || seconds() < ending) {

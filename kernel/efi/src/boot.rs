@@ -3,7 +3,7 @@
 use crate::console::Console;
 use crate::entry::{self, STACK};
 use crate::memory;
-use apps::boot::{Client, Progress, Settings, Store};
+use apps::boot::{Client, Name, Progress, Settings, Store};
 use apps::rds::{Generation, Node, Settings as NodeSettings, Storage};
 use core::fmt::{Display, Write};
 use core::net::IpAddr;
@@ -13,7 +13,7 @@ use dat_nostd::{
 };
 use driver_mlx::{Config, Duration, Instant};
 use platform_uefi::{
-    BootImage, BootOption, Bound, Clock, Device, Firmware, HostMemory, UefiBar, UefiPlatform,
+    BootFile, BootImage, BootOption, Bound, Clock, Device, Error, Firmware, UefiBar, UefiPlatform,
 };
 use r_efi::efi::Status;
 use spin::Mutex;
@@ -29,8 +29,8 @@ adapter_storage! {
 static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 
-/// Names of the adapter's IAs: with RDMA-CM framing, and with DAT's own.
-const NAMES: [&str; 2] = ["ib0", "ib0-dat"];
+/// Name of the adapter.
+const NAME: &str = "ib0";
 
 /// Time between two looks at the keyboard.
 const KEYS: Duration = Duration::from_millis(100);
@@ -53,6 +53,14 @@ impl BootOption for RdmaBoot {
         };
         loaded.map_err(|Failure(status)| status)
     }
+
+    fn returned(outcome: Result<(), Error>) {
+        let mut console = entry::console();
+        let _ = match outcome {
+            Ok(()) => Failure::new(Status::ABORTED, &mut console, "the image returned"),
+            Err(error) => Failure::new(Status::ABORTED, &mut console, error),
+        };
+    }
 }
 
 /// A failure that was shown.
@@ -65,35 +73,25 @@ impl Failure {
     }
 }
 
-/// Memory for the image.
-struct Memory {
+/// A file of the server's, and memory for it.
+struct Wanted {
     firmware: Firmware,
-    pages: Option<HostMemory>,
-    len: usize,
+    name: Name,
+    file: Option<BootFile>,
 }
 
-impl Store for Memory {
+/// The image, and the initial RAM disk.
+type Files = heapless::Vec<Wanted, 2>;
+
+impl Store for Wanted {
     fn reserve(&mut self, bytes: usize) -> bool {
-        self.pages = self.firmware.memory(bytes).ok();
-        self.len = bytes;
-        let mut console = entry::console();
-        let _ = writeln!(console, "rdmaboot: {bytes} bytes");
-        self.pages.is_some()
+        self.file = BootFile::new(self.firmware, bytes).ok();
+        let _ = writeln!(entry::console(), "rdmaboot: `{}`: {bytes} bytes", self.name.as_str());
+        self.file.is_some()
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: no region is made of it.
-        let pages = self.pages.as_mut().map(|pages| unsafe { pages.bytes() });
-        pages.and_then(|pages| pages.get_mut(..self.len)).unwrap_or_default()
-    }
-}
-
-impl Memory {
-    fn free(self) {
-        if let Some(pages) = self.pages {
-            // SAFETY: no region was made of it.
-            unsafe { pages.free() };
-        }
+        self.file.as_mut().map(BootFile::bytes).unwrap_or_default()
     }
 }
 
@@ -101,34 +99,35 @@ impl Memory {
 fn fetch(
     firmware: Firmware,
     card: &Bound,
-    settings: &Settings,
+    settings: &Settings<'_>,
     console: &mut Console,
 ) -> Result<BootImage, Failure> {
     let Settings { ip, server, image, .. } = *settings;
     let _ = writeln!(console, "rdmaboot: {}: {ip} loads `{}` from {server}", card.function(), image.as_str());
     let clock = Clock::measure(firmware);
     let began = clock.now();
-    let mut image = Memory { firmware, pages: None, len: 0 };
+    let names = [Some(image), settings.initrd].into_iter().flatten();
+    let mut files: Files = names.map(|name| Wanted { firmware, name, file: None }).collect();
     let work = || match card.open(clock) {
-        Ok(device) => with_device(firmware, device, clock, settings, &mut image, console),
+        Ok(device) => with_device(firmware, device, clock, settings, &mut files, console),
         Err(error) => Err(Failure::new(Status::DEVICE_ERROR, console, error)),
     };
-    let done = match firmware.on_stack(STACK, work) {
-        Ok((done, used)) => done.map(|()| used),
-        Err(error) => Err(Failure::new(Status::OUT_OF_RESOURCES, &mut entry::console(), error)),
+    let used = match firmware.on_stack(STACK, work) {
+        Ok((done, used)) => done.map(|()| used)?,
+        Err(error) => return Err(Failure::new(Status::OUT_OF_RESOURCES, &mut entry::console(), error)),
     };
-    let used = match done {
-        Ok(used) => used,
-        Err(failure) => {
-            image.free();
-            return Err(failure);
-        }
-    };
-    let (len, took) = (image.len, clock.now() - began);
+    let took = clock.now() - began;
     let mut console = entry::console();
-    let _ = writeln!(console, "@rdmaboot bytes={len} us={} stack={used}", took.as_micros());
-    let loaded = image.pages.and_then(|pages| BootImage::new(pages, len));
-    loaded.ok_or_else(|| Failure::new(Status::NOT_FOUND, &mut console, "an empty image"))
+    let mut files = files.into_iter().filter_map(|wanted| wanted.file);
+    let (image, initrd) = (files.next(), files.next());
+    let image = image.ok_or_else(|| Failure::new(Status::NOT_FOUND, &mut console, "an empty image"))?;
+    let of_initrd = initrd.as_ref().map_or(0, BootFile::len);
+    let (bytes, us) = (image.len(), took.as_micros());
+    let _ = writeln!(console, "@rdmaboot bytes={bytes} initrd={of_initrd} us={us} stack={used}");
+    let arguments = Some(settings.arguments).filter(|text| !text.is_empty());
+    let arguments = arguments.map(|text| BootFile::command_line(firmware, text)).transpose();
+    let arguments = arguments.map_err(|error| Failure::new(Status::OUT_OF_RESOURCES, &mut console, error))?;
+    Ok(BootImage::new(image, arguments, initrd))
 }
 
 /// Lets the driver have memory, and frees it.
@@ -136,8 +135,8 @@ fn with_device(
     firmware: Firmware,
     device: Device,
     clock: Clock,
-    settings: &Settings,
-    image: &mut Memory,
+    settings: &Settings<'_>,
+    files: &mut [Wanted],
     console: &mut Console,
 ) -> Result<(), Failure> {
     let Some(memory) = memory::of_card(firmware, &device) else {
@@ -160,7 +159,7 @@ fn with_device(
                 ..IpConfig::DEFAULT
             }),
             activation_timeout: settings.patience,
-            ..AdapterConfig::new(NAMES[0], IpAddr::V4(settings.ip), &[], seed(seconds, clock))
+            ..AdapterConfig::new(NAME, IpAddr::V4(settings.ip), &[], seed(seconds, clock))
         };
         let mut adapter =
             Adapter::open(platform, region, host, tables.parts(), &config).map_err(|error| {
@@ -171,14 +170,11 @@ fn with_device(
                 Failure::new(status, console, error)
             })?;
         // RDS opens the adapter's IA by name.
-        let mut entries = [RegistryEntry::EMPTY; NAMES.len()];
-        let mut registry = Registry::new(&mut entries);
-        for name in NAMES {
-            let added = registry.registry_add_provider(&mut adapter, ProviderInfo::new(name));
-            added.map_err(|error| Failure::new(Status::DEVICE_ERROR, console, error))?;
-        }
+        let mut entries = [RegistryEntry::EMPTY];
+        let added = Registry::new(&mut entries).registry_add_provider(&mut adapter, ProviderInfo::new(NAME));
+        added.map_err(|error| Failure::new(Status::DEVICE_ERROR, console, error))?;
         let transfer = Transfer { settings, console, seconds, looked_at: clock.now() };
-        let done = transfer.run(&mut adapter, &mut storage, image);
+        let done = transfer.run(&mut adapter, &mut storage, files);
         // An adapter that does not close is ended by the device's end.
         let _ = adapter.close();
         done
@@ -199,7 +195,7 @@ fn seed(seconds: Option<u64>, clock: Clock) -> u128 {
 }
 
 struct Transfer<'a> {
-    settings: &'a Settings,
+    settings: &'a Settings<'a>,
     console: &'a mut Console,
     seconds: Option<u64>,
     looked_at: Instant,
@@ -210,13 +206,15 @@ impl Transfer<'_> {
         Failure::new(status, self.console, reason)
     }
 
-    /// Waits until IP packets move, and reads the image.
+    /// Waits until IP packets move, and reads the files.
     fn run(
         mut self,
         adapter: &mut Adapter<'_, &UefiPlatform>,
         storage: &mut Storage,
-        image: &mut Memory,
+        files: &mut [Wanted],
     ) -> Result<(), Failure> {
+        let mut files = files.iter_mut().map(|file| (file.name, file));
+        let Some((name, first)) = files.next() else { return Ok(()) };
         let end = adapter.now() + self.settings.patience;
         while !adapter.ip().is_some_and(|ip| ip.is_up()) {
             let now = adapter.now();
@@ -232,8 +230,9 @@ impl Transfer<'_> {
         let random = self.looked_at.as_nanos();
         let node = NodeSettings { random, generation, stall_timeout: Duration::MAX };
         let settings = *self.settings;
-        let started =
-            Node::with(adapter, storage, node, |adapter, rds| Client::start(adapter, rds, &settings, image));
+        let started = Node::with(adapter, storage, node, |adapter, rds| {
+            Client::start(adapter, rds, &settings, name, first)
+        });
         let mut node = started.map_err(|error| self.fail(Status::OUT_OF_RESOURCES, error))?;
         let done = loop {
             let now = adapter.now();
@@ -242,6 +241,12 @@ impl Transfer<'_> {
                 break Err(self.fail(Status::DEVICE_ERROR, cause));
             }
             match node.poll(adapter, now) {
+                Ok(ControlFlow::Break(())) if node.work().progress() == Progress::Done => {
+                    match files.next() {
+                        Some((name, next)) => node.work_mut().fetch_next(name, next, now),
+                        None => break Ok(()),
+                    }
+                }
                 Ok(ControlFlow::Break(())) => break Ok(()),
                 Ok(ControlFlow::Continue(own)) => {
                     let until = wake.earliest(own).deadline(now).unwrap_or(Instant::MAX);

@@ -25,7 +25,7 @@ pub fn run(program: &mut Program) -> Status {
     match entry::settings() {
         Some(line) => program.line(format_args!("@rdmaboot settings: {line}")),
         None => program.line(format_args!(
-            "@rdmaboot settings: none; bootset.efi ip=ADDRESS/PREFIX server=ADDRESS [gateway=] [image=] [wait=SECONDS] [limit=MIB]"
+            "@rdmaboot settings: none; bootset.efi ip=ADDRESS/PREFIX server=ADDRESS [gateway=] [image=] [initrd=] [wait=SECONDS] [limit=MIB] [args=REST OF THE LINE]"
         )),
     }
     Status::SUCCESS

@@ -194,9 +194,10 @@ pub fn set_settings(line: &str) -> Result<(), Status> {
     unsafe { variable::write(TABLE.load(Ordering::Relaxed), line) }
 }
 
-/// The words after the program's name on the command line of the firmware's shell.
+/// The words after the program's name on the command line of the firmware's shell. A text that is longer than settings may be is cut
+/// there, so that they are refused.
 #[must_use]
-pub fn arguments() -> String<{ variable::MAX_LEN }> {
+pub fn arguments() -> String<{ variable::MAX_LEN + 1 }> {
     // SAFETY: as above.
     unsafe { arguments::of_program(IMAGE.load(Ordering::Relaxed), TABLE.load(Ordering::Relaxed)) }
 }

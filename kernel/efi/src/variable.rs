@@ -8,8 +8,8 @@ use r_efi::efi::{Guid, Status, SystemTable, VARIABLE_BOOTSERVICE_ACCESS, VARIABL
 const VENDOR: Guid =
     Guid::from_fields(0x5a1d_6c3e, 0x7f42, 0x4b90, 0x8d, 0x11, &[0x52, 0x64, 0x6d, 0x61, 0x42, 0x74]);
 const NAME: &str = "RdmaBoot";
-/// Longest line, in bytes.
-pub const MAX_LEN: usize = 256;
+/// Longest line, in bytes: addresses, names, and the command line of a kernel.
+pub const MAX_LEN: usize = 1024;
 
 fn name() -> [u16; NAME.len() + 1] {
     let mut units = [0; NAME.len() + 1];

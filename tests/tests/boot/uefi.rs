@@ -57,6 +57,7 @@ impl Node {
 pub struct Machine<'a> {
     qemu: &'a Qemu,
     pub folder: Temporary,
+    pub memory_mib: u32,
     flash: [PathBuf; 2],
     rom: PathBuf,
     bootset: PathBuf,
@@ -78,7 +79,7 @@ impl<'a> Machine<'a> {
         let driver = std::fs::read(driver).expect("the driver");
         std::fs::write(&rom, option_rom::wrap(&driver, 0x15b3, 0x1017).expect("a ROM")).expect("written");
         std::fs::copy(empty, &variables).expect("variables");
-        Some(Self { qemu, folder, flash: [code, variables], rom, bootset, socket })
+        Some(Self { qemu, folder, memory_mib: 512, flash: [code, variables], rom, bootset, socket })
     }
 
     /// Starts it with a stick whose script the firmware's shell runs, as the last boot option.
@@ -102,7 +103,7 @@ impl<'a> Machine<'a> {
                 "-drive".into(),
                 format!("if=pflash,unit=1,format=raw,file={variables}"),
             ],
-            memory_mib: 512,
+            memory_mib: self.memory_mib,
             ..Options::new("")
         };
         Node::new(unikernel::start(self.qemu, &self.rom, &options).expect("QEMU starts"))

@@ -15,6 +15,7 @@ use std::time::Duration;
 const MEMORY: usize = 32 << 20;
 const SECOND: u64 = 1_000_000_000;
 const MIB: usize = 1 << 20;
+const INITRD: &[u8] = &[0x07; 5000];
 
 /// Memory of the client.
 #[derive(Default)]
@@ -60,7 +61,10 @@ struct ServerSide {
 impl ServerSide {
     fn start(&mut self, bytes: &[u8]) {
         let name = Name::new("payload.efi").expect("a name");
-        let images = keep(vec![Image::new(&mut self.adapter, name, bytes).expect("memory")]);
+        let initrd = Name::new("initrd.img").expect("a name");
+        let images = [(name, bytes), (initrd, INITRD)];
+        let images = images.map(|(name, bytes)| Image::new(&mut self.adapter, name, bytes).expect("memory"));
+        let images = keep(images.into_iter().collect::<Vec<_>>());
         let node = Node::with(&mut self.adapter, keep(Storage::new()), settings(0), |adapter, rds| {
             Server::start(adapter, rds, images)
         });
@@ -74,7 +78,7 @@ impl ServerSide {
     }
 }
 
-/// Reads an image with these settings. Returns how it ended, and the bytes.
+/// Reads an image with these settings, and then the initial RAM disk that they name. Returns how it ended, and the image's bytes.
 fn read(seed: u64, faults: &str, line: &str, bytes: &[u8], trouble: Trouble) -> (Progress, Vec<u8>) {
     let faults: Faults = faults.parse().expect("faults");
     let config = WorldConfig::new(seed);
@@ -89,11 +93,12 @@ fn read(seed: u64, faults: &str, line: &str, bytes: &[u8], trouble: Trouble) -> 
     let line = format!("ip={} server={} {line}", address(1), address(0));
     let boot = Settings::parse(&line).expect("settings");
     let free = client.hca().free_bytes();
-    let (mut memory, mut storage) = (Memory::default(), Storage::new());
+    let (mut memory, mut initrd, mut storage) = (Memory::default(), Memory::default(), Storage::new());
     let node = Node::with(&mut client, &mut storage, settings(1), |adapter, rds| {
-        Client::start(adapter, rds, &boot, &mut memory)
+        Client::start(adapter, rds, &boot, boot.image, &mut memory)
     });
     let node = RefCell::new(Some(node.expect("starts")));
+    let mut next = boot.initrd.map(|name| (name, &mut initrd));
     let (progress, trouble) = (Cell::new(Progress::Asking), Cell::new(trouble));
     {
         let server_turn = |now: u64| {
@@ -134,7 +139,15 @@ fn read(seed: u64, faults: &str, line: &str, bytes: &[u8], trouble: Trouble) -> 
             let Some(running) = place.as_mut() else { return Next::Done };
             let deadline = due(client.poll(Instant::from_nanos(now)));
             let status = running.poll(&mut client, Instant::from_nanos(now)).expect("no call fails");
-            progress.set(running.work().progress());
+            let found = running.work().progress();
+            if found == Progress::Done
+                && status.is_break()
+                && let Some((name, memory)) = next.take()
+            {
+                running.work_mut().fetch_next(name, memory, Instant::from_nanos(now));
+                return Next::Again;
+            }
+            progress.set(found);
             match status {
                 ControlFlow::Continue(wake) => sleep(&mut client, now, [deadline, due(wake)]),
                 ControlFlow::Break(()) => {
@@ -147,6 +160,9 @@ fn read(seed: u64, faults: &str, line: &str, bytes: &[u8], trouble: Trouble) -> 
         world.run(&mut tasks, 600 * SECOND).unwrap_or_else(|stalled| panic!("{stalled}"));
     }
     assert_eq!(client.hca().free_bytes(), free, "the client returned all memory");
+    if progress.get() == Progress::Done {
+        assert_eq!(initrd.0, if boot.initrd.is_some() { INITRD } else { &[] });
+    }
     (progress.get(), memory.0)
 }
 
@@ -155,7 +171,8 @@ fn images_of_all_sizes_arrive_also_on_a_bad_fabric() {
     for (seed, faults) in [(1, "none"), (2, "loss=1%,dup=1%,reorder=1%")] {
         for size in [1, 4095, MIB, MIB + 1, 3 * MIB + 5] {
             let bytes = image(size, 7);
-            let (progress, found) = read(seed, faults, "image=payload.efi", &bytes, Trouble::None);
+            let (progress, found) =
+                read(seed, faults, "image=payload.efi initrd=initrd.img", &bytes, Trouble::None);
             assert_eq!(progress, Progress::Done, "{size} bytes, {faults}");
             assert!(found == bytes, "{size} bytes, {faults}");
         }
@@ -187,6 +204,9 @@ fn a_server_that_restarts_goes_on_unless_its_image_changed() {
 fn images_that_are_missing_or_too_large_are_refused() {
     let bytes = image(MIB + 1, 3);
     let failed = |line| read(5, "none", line, &bytes, Trouble::None).0;
-    assert_eq!(failed("image=other.efi"), Progress::Failed(FetchError::NoImage));
+    for (line, name) in [("image=other.efi", "other.efi"), ("initrd=other.img", "other.img")] {
+        let name = Name::new(name).expect("a name");
+        assert_eq!(failed(line), Progress::Failed(FetchError::NoImage(name)));
+    }
     assert_eq!(failed("limit=1"), Progress::Failed(FetchError::Size(MIB as u64 + 1)));
 }

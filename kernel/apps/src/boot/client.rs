@@ -1,6 +1,6 @@
 //! The client: reads an image into memory that its caller allocates.
 
-use super::message::{MAX_PART, Malformed, PORT, Reply, Request, Status};
+use super::message::{MAX_PART, Malformed, Name, PORT, Reply, Request, Status};
 use super::settings::Settings;
 use crate::rds::{AppError, InCall, MAX_LEN, Work, close, send};
 use core::fmt;
@@ -28,8 +28,8 @@ pub enum FetchError {
     Stopped(u64),
     /// The transfer takes too long.
     TooSlow(u64),
-    /// The server has no such image.
-    NoImage,
+    /// The server has no image of this name.
+    NoImage(Name),
     /// The image has more bytes than the settings allow, or none.
     Size(u64),
     /// Too little memory for the image.
@@ -55,7 +55,7 @@ impl fmt::Display for FetchError {
             Self::TooSlow(bytes) => {
                 write!(f, "only {bytes} bytes arrived in {} minutes", LONGEST.as_secs() / 60)
             }
-            Self::NoImage => f.write_str("the server has no image of this name"),
+            Self::NoImage(name) => write!(f, "the server has no image `{}`", name.as_str()),
             Self::Size(bytes) => write!(f, "the image has {bytes} bytes, which limit= does not allow"),
             Self::NoMemory(bytes) => write!(f, "too little memory for an image of {bytes} bytes"),
             Self::Changed => f.write_str("the image on the server changed during the transfer"),
@@ -107,7 +107,11 @@ pub trait Store {
 
 /// A transfer of an image.
 pub struct Client<'m, S> {
-    settings: Settings,
+    name: Name,
+    /// Time that the server may be silent.
+    patience: Duration,
+    /// Bytes of the largest image.
+    max_bytes: u64,
     server: SocketAddr,
     socket: SocketHandle,
     /// Where parts arrive, and its registration, which a recovery of the device ends.
@@ -128,21 +132,24 @@ pub struct Client<'m, S> {
 }
 
 impl<'m, S: Store> Client<'m, S> {
-    /// Starts the transfer of an image to `store`.
+    /// Starts the transfer of the image `name` to `store`. The settings say from which server.
     ///
     /// # Errors
     /// [`AppError::Rds`].
     pub fn start<P: Platform>(
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
-        settings: &Settings,
+        settings: &Settings<'_>,
+        name: Name,
         store: &'m mut S,
     ) -> Result<Self, AppError> {
         let landing = adapter.dma_alloc(MAX_PART as usize, 4096).map_err(RdsError::Dat).in_call("memory")?;
         let socket = rds.bind(SocketAddr::new(adapter.address(), 0)).in_call("bind")?;
         let now = adapter.now();
         Ok(Self {
-            settings: *settings,
+            name,
+            patience: settings.patience,
+            max_bytes: settings.max_bytes,
             server: SocketAddr::new(settings.server, PORT),
             socket,
             landing,
@@ -158,6 +165,14 @@ impl<'m, S: Store> Client<'m, S> {
             moved_at: now,
             failed: None,
         })
+    }
+
+    /// Goes on with the image `name` from the same server, after another is complete.
+    pub fn fetch_next(&mut self, name: Name, store: &'m mut S, now: Instant) {
+        (self.name, self.store) = (name, store);
+        (self.described, self.arrived, self.reading, self.failed) = (None, 0, None, None);
+        self.hash.reset();
+        (self.began, self.moved_at, self.asked_at) = (now, now, None);
     }
 
     /// Returns the progress.
@@ -185,12 +200,8 @@ impl<'m, S: Store> Client<'m, S> {
     ) -> Result<(), AppError> {
         self.tag += 1;
         self.asked_at = Some(now);
-        let request = Request {
-            tag: self.tag,
-            offset: self.arrived as u64,
-            len: self.part(),
-            name: self.settings.image,
-        };
+        let (tag, offset, name) = (self.tag, self.arrived as u64, self.name);
+        let request = Request { tag, offset, len: self.part(), name };
         // Without room it is repeated like a lost one.
         send(adapter, rds, self.socket, Msg::to(self.server, &request.to_bytes())).map(drop)
     }
@@ -206,7 +217,7 @@ impl<'m, S: Store> Client<'m, S> {
         let described = Described { size: reply.size, checksum: reply.checksum };
         match (reply.status, self.described) {
             (Status::Busy, _) => return Ok(()),
-            (Status::NoImage, None) => return self.fail(FetchError::NoImage),
+            (Status::NoImage, None) => return self.fail(FetchError::NoImage(self.name)),
             (Status::NoImage | Status::OutOfRange, _) => return self.fail(FetchError::Changed),
             (Status::Ready, Some(before)) if before != described => return self.fail(FetchError::Changed),
             (Status::Ready, _) => {}
@@ -214,7 +225,7 @@ impl<'m, S: Store> Client<'m, S> {
         self.moved_at = now;
         if self.described.is_none() {
             let size = usize::try_from(reply.size).ok();
-            let size = size.filter(|size| *size > 0 && reply.size <= self.settings.max_bytes);
+            let size = size.filter(|size| *size > 0 && reply.size <= self.max_bytes);
             let Some(size) = size else { return self.fail(FetchError::Size(reply.size)) };
             if !self.store.reserve(size) {
                 return self.fail(FetchError::NoMemory(reply.size));
@@ -324,10 +335,9 @@ impl<S: Store> Work for Client<'_, S> {
             }
             _ => {}
         }
-        let patience = self.settings.patience;
         if now >= self.began + LONGEST {
             self.fail(FetchError::TooSlow(self.arrived as u64))?;
-        } else if now >= self.moved_at + patience {
+        } else if now >= self.moved_at + self.patience {
             let error = match self.described {
                 None => FetchError::NoServer,
                 Some(_) => FetchError::Stopped(self.arrived as u64),
@@ -337,7 +347,7 @@ impl<S: Store> Work for Client<'_, S> {
         if is_news || self.failed.is_some() {
             return Ok(ControlFlow::Continue(Wake::Now));
         }
-        let give_up_at = self.moved_at + patience;
+        let give_up_at = self.moved_at + self.patience;
         if self.reading.is_some() {
             return Ok(ControlFlow::Continue(Wake::At(give_up_at)));
         }

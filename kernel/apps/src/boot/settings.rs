@@ -1,4 +1,4 @@
-//! Settings of the client: one line of `key=value` words, as the unikernel's command line.
+//! Settings of the client: one line of `key=value` words, as the unikernel's command line. `args=` is the last one.
 
 use super::message::Name;
 use core::fmt;
@@ -6,9 +6,9 @@ use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 use core::time::Duration;
 
-/// Where this node is, and where its boot image is.
+/// Where this node is, where its boot image is, and what the image gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct Settings<'a> {
     /// This node's address.
     pub ip: Ipv4Addr,
     /// Length of its subnet's prefix in bits.
@@ -19,21 +19,28 @@ pub struct Settings {
     pub server: IpAddr,
     /// Name of the image; empty for the server's first one.
     pub image: Name,
+    /// Name of the initial RAM disk of a Linux kernel.
+    pub initrd: Option<Name>,
+    /// Command line of the image; empty for none.
+    pub arguments: &'a str,
     /// How long the server may be silent.
     pub patience: Duration,
-    /// Largest image, in bytes.
+    /// Largest image or initial RAM disk, in bytes.
     pub max_bytes: u64,
 }
 
 /// Keys with the values that they take.
-const KEYS: [(&str, &str); 6] = [
+const KEYS: [(&str, &str); 7] = [
     ("ip", "an IPv4 address, perhaps with / and a prefix length from 1 to 32"),
     ("server", "an IPv4 address"),
     ("gateway", "an IPv4 address"),
     ("image", "a name of at most 64 characters"),
+    ("initrd", "a name of 1 to 64 characters"),
     ("wait", "seconds from 1 to 600"),
     ("limit", "MiB from 1 to 4096"),
 ];
+/// The last key, whose value is the rest of the line.
+const ARGUMENTS: &str = "args=";
 
 /// Reason why a line of settings is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +61,8 @@ impl fmt::Display for SettingsError<'_> {
         match *self {
             Self::Unknown(word) => {
                 write!(f, "`{word}` is unknown; known:")?;
-                KEYS.iter().try_for_each(|(key, _)| write!(f, " {key}="))
+                KEYS.iter().try_for_each(|(key, _)| write!(f, " {key}="))?;
+                write!(f, " {ARGUMENTS}")
             }
             Self::Twice(key) => write!(f, "{key}= is given twice"),
             Self::Value(key, value) => write!(f, "{key}={value} is not {}", takes(key)),
@@ -63,12 +71,13 @@ impl fmt::Display for SettingsError<'_> {
     }
 }
 
-impl Settings {
-    /// Parses a line, for example `ip=10.0.0.5/24 server=10.0.0.1 image=linux.efi`.
+impl<'a> Settings<'a> {
+    /// Parses a line, for example `ip=10.0.0.5/24 server=10.0.0.1 image=vmlinuz initrd=initrd.img args=console=ttyS0 quiet`.
     ///
     /// # Errors
     /// [`SettingsError`].
-    pub fn parse(line: &str) -> Result<Self, SettingsError<'_>> {
+    pub fn parse(line: &'a str) -> Result<Self, SettingsError<'a>> {
+        let (line, arguments) = split_arguments(line);
         let mut values = [None; KEYS.len()];
         for word in line.split_ascii_whitespace() {
             let known = word
@@ -93,10 +102,22 @@ impl Settings {
             gateway: values.judged("gateway", parsed)?,
             server: IpAddr::V4(server),
             image: values.judged("image", Name::new)?.unwrap_or(Name::EMPTY),
+            initrd: values.judged("initrd", |text| Name::new(text).filter(|name| *name != Name::EMPTY))?,
+            arguments,
             patience: Duration::from_secs(values.judged("wait", within(1..=600))?.unwrap_or(15)),
             max_bytes: values.judged("limit", within(1..=4096))?.unwrap_or(512) << 20,
         })
     }
+}
+
+/// Returns the line before the word that begins with `args=`, and the text after it.
+fn split_arguments(line: &str) -> (&str, &str) {
+    let begins_word = |before: &str| before.chars().next_back().is_none_or(|char| char.is_ascii_whitespace());
+    let found = line.match_indices(ARGUMENTS).find_map(|(at, _)| {
+        let (before, rest) = line.split_at_checked(at)?;
+        Some((before, rest.strip_prefix(ARGUMENTS)?.trim())).filter(|_| begins_word(before))
+    });
+    found.unwrap_or((line, ""))
 }
 
 struct Values<'a>([Option<&'a str>; KEYS.len()]);

@@ -1,4 +1,5 @@
 use super::*;
+use std::format;
 use std::string::{String, ToString};
 use std::time::Duration;
 use std::vec::Vec;
@@ -85,6 +86,7 @@ fn settings_are_one_line_and_each_mistake_is_named() {
     assert_eq!(settings.max_bytes, 64 << 20);
     let settings = Settings::parse(" server=10.0.0.2\tip=10.0.0.1 ").expect("right");
     assert_eq!((settings.prefix_len, settings.image, settings.gateway), (24, Name::EMPTY, None));
+    assert_eq!((settings.initrd, settings.arguments), (None, ""));
     let cases = [
         ("", "ip= is missing; it takes an IPv4 address, perhaps with /"),
         ("ip=10.0.0.1", "server= is missing"),
@@ -93,12 +95,33 @@ fn settings_are_one_line_and_each_mistake_is_named() {
         ("ip=1.2.3.4 ip=1.2.3.4", "ip= is given twice"),
         ("ip=1.2.3.4 server=1.2.3.5 wait=0", "wait=0 is not seconds from 1 to 600"),
         ("ip=1.2.3.4 server=1.2.3.5 limit=5000", "limit=5000 is not MiB"),
-        ("colour=red", "`colour=red` is unknown; known: ip= server= gateway= image= wait= limit="),
+        (
+            "colour=red",
+            "`colour=red` is unknown; known: ip= server= gateway= image= initrd= wait= limit= args=",
+        ),
+        ("ip=1.2.3.4 server=1.2.3.5 initrd=", "initrd= is not a name of 1 to 64"),
+        ("ip=1.2.3.4 args=server=1.2.3.5", "server= is missing"),
+        ("ip=1.2.3.4 server=1.2.3.5 xargs=a", "`xargs=a` is unknown"),
         ("ip", "`ip` is unknown"),
     ];
     for (line, expected) in cases {
         let error = Settings::parse(line).expect_err(line).to_string();
         assert!(error.contains(expected), "{line}: {error}");
+    }
+}
+
+#[test]
+fn command_line_of_the_image_is_the_rest_of_the_line() {
+    let addresses = "ip=1.2.3.4 server=1.2.3.5";
+    for (rest, expected) in [
+        ("args=console=ttyS0  root=/dev/ram args=1 ip=dhcp ", "console=ttyS0  root=/dev/ram args=1 ip=dhcp"),
+        ("args=", ""),
+        ("args= args=twice", "args=twice"),
+        ("args=args=own", "args=own"),
+    ] {
+        let line = format!("{addresses} initrd=initrd.img\t{rest}");
+        let settings = Settings::parse(&line).expect("right");
+        assert_eq!((settings.arguments, settings.initrd), (expected, Name::new("initrd.img")), "{line}");
     }
 }
 

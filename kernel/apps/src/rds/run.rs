@@ -95,6 +95,12 @@ impl<'s, W: Work> Node<'s, W> {
         &self.work
     }
 
+    /// The work, to give it more.
+    #[must_use]
+    pub const fn work_mut(&mut self) -> &mut W {
+        &mut self.work
+    }
+
     /// The node's RDS, for whatever it tells of itself.
     #[must_use]
     pub const fn rds(&mut self) -> &mut Rds<'s> {

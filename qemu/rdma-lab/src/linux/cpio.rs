@@ -1,7 +1,13 @@
-//! Writes the archive format of an initramfs: cpio "newc". Format: Linux,
+//! Archive format of an initramfs: cpio "newc". Format: Linux,
 //! Documentation/driver-api/early-userspace/buffer-format.rst.
 
 use std::io::{self, Write};
+
+/// First bytes of an entry, and bytes before its name.
+const MAGIC: &str = "070701";
+const HEADER: usize = 110;
+/// Name of the last entry.
+const TRAILER: &str = "TRAILER!!!";
 
 /// File type bits of the mode field.
 const DIRECTORY: u32 = 0o040_000;
@@ -30,8 +36,8 @@ impl<W: Write> Writer<W> {
         // magic, inode, mode, uid, gid, links, mtime, size, device, special device, name size,
         // check
         let fields = [self.inode, mode, 0, 0, 1, 0, size, 0, 0, device.0, device.1, name_size, 0];
-        let mut header = String::with_capacity(112);
-        header.push_str("070701");
+        let mut header = String::with_capacity(HEADER + name.len() + 1);
+        header.push_str(MAGIC);
         for field in fields {
             header.push_str(&format!("{field:08x}"));
         }
@@ -84,35 +90,51 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Errors of the output.
     pub fn finish(mut self) -> io::Result<W> {
-        self.entry("TRAILER!!!", 0, (0, 0), &[])?;
+        self.entry(TRAILER, 0, (0, 0), &[])?;
         Ok(self.out)
     }
+}
+
+/// An entry of an archive.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Path from the root, without "/".
+    pub name: &'a str,
+    /// File type and permissions.
+    pub mode: u32,
+    /// Contents of a file, target of a link.
+    pub data: &'a [u8],
+}
+
+/// Returns the entries of an archive, up to its end or its first malformed entry.
+pub fn entries(archive: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    let mut rest = archive;
+    std::iter::from_fn(move || {
+        let (entry, after) = first_entry(rest)?;
+        rest = after;
+        Some(entry).filter(|entry| entry.name != TRAILER)
+    })
+    .fuse()
+}
+
+fn first_entry(archive: &[u8]) -> Option<(Entry<'_>, &[u8])> {
+    let (header, _) = archive.split_at_checked(HEADER)?;
+    let fields = header.strip_prefix(MAGIC.as_bytes())?;
+    let field = |index: usize| -> Option<u32> {
+        let digits = std::str::from_utf8(fields.get(8 * index..)?.get(..8)?).ok()?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    let (mode, size, name_size) = (field(1)?, field(6)? as usize, field(11)? as usize);
+    let name = archive.get(HEADER..HEADER.checked_add(name_size)?)?;
+    let name = std::str::from_utf8(name).ok()?.strip_suffix('\0')?;
+    let (data, _) = archive.get((HEADER + name_size).next_multiple_of(4)..)?.split_at_checked(size)?;
+    let after = archive.get((HEADER + name_size).next_multiple_of(4) + size.next_multiple_of(4)..);
+    Some((Entry { name, mode, data }, after.unwrap_or_default()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Parses an archive according to the format's description: names, modes, data.
-    fn parse(mut archive: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
-        let mut entries = Vec::new();
-        loop {
-            assert_eq!(&archive[..6], b"070701");
-            let field = |index: usize| {
-                let text = std::str::from_utf8(&archive[6 + index * 8..14 + index * 8]).expect("hex");
-                usize::from_str_radix(text, 16).expect("hex")
-            };
-            let (mode, size, name_size) = (field(1), field(6), field(11));
-            let name = std::str::from_utf8(&archive[110..110 + name_size - 1]).expect("name").to_owned();
-            assert_eq!(archive[110 + name_size - 1], 0);
-            let start = (110 + name_size).next_multiple_of(4);
-            if name == "TRAILER!!!" {
-                return entries;
-            }
-            entries.push((name, mode as u32, archive[start..start + size].to_vec()));
-            archive = &archive[(start + size).next_multiple_of(4)..];
-        }
-    }
 
     #[test]
     fn what_is_written_reads_back_for_every_padding() {
@@ -124,14 +146,20 @@ mod tests {
             writer.file(&name, true, &data).expect("memory");
             writer.link("lib", "usr/lib").expect("memory");
             let archive = writer.finish().expect("memory");
-            assert_eq!(
-                parse(&archive),
-                [
-                    ("bin".to_owned(), 0o040_755, vec![]),
-                    (name, 0o100_755, data),
-                    ("lib".to_owned(), 0o120_777, b"usr/lib".to_vec()),
-                ]
-            );
+            let entry = |name, mode, data| Entry { name, mode, data };
+            let expected = [
+                entry("bin", 0o040_755, &[]),
+                entry(&name, 0o100_755, &data),
+                entry("lib", 0o120_777, b"usr/lib"),
+            ];
+            assert_eq!(entries(&archive).collect::<Vec<_>>(), expected);
+            // Damaged and truncated archives have an end.
+            for at in 0..archive.len() {
+                let mut damaged = archive.clone();
+                damaged[at] = b'f';
+                assert!(entries(&damaged).count() <= 4);
+                assert!(entries(&archive[..at]).count() <= 3);
+            }
         }
     }
 }

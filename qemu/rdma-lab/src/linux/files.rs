@@ -52,10 +52,11 @@ const UNUSED: [&str; 14] = [
     "openssl",
 ];
 /// Directories of other package files: settings, plug-ins, data.
-const DATA_FOLDERS: [&str; 4] = ["etc", "lib", "usr", "opt"];
+const DATA_FOLDERS: [&str; 5] = ["boot", "etc", "lib", "usr", "opt"];
 /// Parts of these directories that are left out unless named. They are large, and programs run
 /// without them.
-const LEFT_OUT: [&str; 29] = [
+const LEFT_OUT: [&str; 30] = [
+    "boot",
     "etc/init.d",
     "etc/perl",
     "etc/systemd",

@@ -1,7 +1,7 @@
 //! A running Linux guest: its console, and the serial line on which it receives scripts.
 
 use super::image::Image;
-use super::overlay::{self, Settings};
+use super::overlay::Settings;
 use super::ready::Ready;
 use crate::error::{Error, IoContext, Result};
 use crate::process::Temporary;
@@ -113,7 +113,7 @@ impl Guest {
     pub fn start(qemu: &Qemu, image: &Image, options: &Options) -> Result<Self> {
         let folder = Temporary::folder("linux")?;
         let initramfs = folder.path().join("initramfs.cpio");
-        overlay::write(&image.initramfs, &options.settings, &initramfs)?;
+        image.write_initramfs(&options.settings, &initramfs)?;
         let socket = folder.path().join("line.sock");
         let listener = UnixListener::bind(&socket).context("cannot make the socket", &socket)?;
         let mut machine = Machine::new(&image.kernel);

@@ -1,6 +1,8 @@
 //! Kernel and initramfs of the Linux guest, made from Debian packages and cached.
 
+use super::cpio;
 use super::files::{self, MERGED, files_below};
+use super::overlay::{self, Settings};
 use super::recipe::Recipe;
 use crate::cache;
 use crate::debian::{self, Packages};
@@ -19,6 +21,28 @@ pub struct Image {
     pub initramfs: PathBuf,
     /// Kernel version, as in "6.1.0-50-amd64".
     pub version: String,
+}
+
+impl Image {
+    /// Returns the first file of the initramfs whose path from the root, without "/", `wanted` accepts.
+    ///
+    /// # Errors
+    /// The initramfs cannot be read, or has no such file.
+    pub fn file(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<u8>> {
+        let archive = fs::read(&self.initramfs).context("cannot read", &self.initramfs)?;
+        let found = cpio::entries(&archive).find(|entry| wanted(entry.name));
+        found
+            .map(|entry| entry.data.to_vec())
+            .ok_or_else(|| Error::Format(format!("no such file in {}", self.initramfs.display())))
+    }
+
+    /// Writes the initramfs with the first process, helpers and programs of `settings` to `into`.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn write_initramfs(&self, settings: &Settings, into: &Path) -> Result<()> {
+        overlay::write(&self.initramfs, settings, into)
+    }
 }
 
 /// Returns the guest of `recipe`, from the cache or newly made.
