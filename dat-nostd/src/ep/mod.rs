@@ -81,8 +81,9 @@ pub struct Ep<B: Bar> {
     reclaim_every: u8,
     qp: Option<Qp<B>>,
     qpn: QpNumber,
-    /// `requests.head` after the last request posted without `SIGNALED`.
-    silent_end: Option<u32>,
+    /// `requests.head` after the last request posted without `SIGNALED`; one that is not posted yet
+    /// if there is none.
+    silent_end: u32,
     ia: IaHandle,
     pz: Option<PzHandle>,
     streams: Streams,
@@ -155,7 +156,7 @@ impl<B: Bar> Ep<B> {
             qpn: QpNumber::default(),
             requests: Work::new(most_requests),
             receives: Work::new(most_receives),
-            silent_end: None,
+            silent_end: u32::MAX,
             reclaim_every: 1,
             longest,
             lane: Lane::default(),
@@ -210,7 +211,7 @@ impl<B: Bar> Ep<B> {
         self.qpn = qp.as_ref().map(Qp::number).unwrap_or_default();
         self.qp = qp;
         self.connection.restart(psn);
-        (self.silent_end, self.marker) = (None, None);
+        (self.silent_end, self.marker) = (u32::MAX, None);
         self.requests.clear();
         self.receives.clear();
     }
@@ -300,7 +301,7 @@ impl<B: Bar> Ep<B> {
 
     /// Returns whether the last request was posted without `SIGNALED`.
     pub(crate) fn ends_silently(&self) -> bool {
-        self.silent_end == Some(self.requests.head())
+        self.silent_end == self.requests.head()
     }
 
     /// Moves it by an event, as the state table says; None if the event means nothing in its state. Nothing else changes the state.
@@ -332,7 +333,7 @@ impl<B: Bar> Ep<B> {
     pub(crate) fn count_posted(&mut self, how: How) {
         self.requests.posted(1);
         if how.is_silent() {
-            self.silent_end = Some(self.requests.head());
+            self.silent_end = self.requests.head();
         }
     }
 
