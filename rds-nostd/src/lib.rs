@@ -48,7 +48,7 @@
 //!             // Messages from port 0 are replies to pings.
 //!             Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
 //!             Ok(Arrival::Message(message)) => {
-//!                 match rds.sendmsg(adapter, socket, Msg::to(message.from, &buffer[..message.len])) {
+//!                 match rds.sendmsg(adapter, socket, Msg::to(&message.from, &buffer[..message.len])) {
 //!                     // Drop the reply to a client that does not drain its socket: others must not wait.
 //!                     Ok(_) | Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
 //!                     Err(error) => return Err(error),

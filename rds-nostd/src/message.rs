@@ -34,7 +34,7 @@ bitflags::bitflags! {
 #[derive(Clone, Copy, Debug)]
 pub struct Msg<'a> {
     /// Destination; `None` for that of [`connect`](crate::Rds::connect).
-    pub to: Option<SocketAddr>,
+    pub to: Option<&'a SocketAddr>,
     /// Payload, which is copied.
     pub payload: &'a [u8],
     /// Control messages.
@@ -54,7 +54,7 @@ impl<'a> Msg<'a> {
     /// Creates a message to this address and port.
     #[inline]
     #[must_use]
-    pub const fn to(to: SocketAddr, payload: &'a [u8]) -> Self {
+    pub const fn to(to: &'a SocketAddr, payload: &'a [u8]) -> Self {
         Self { to: Some(to), ..Self::new(payload) }
     }
 

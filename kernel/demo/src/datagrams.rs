@@ -135,7 +135,7 @@ impl Datagrams {
                 self.own.payload(self.sent).fill(0, payload);
                 self.made = true;
             }
-            match rds.sendmsg(adapter, self.socket, Msg::to(self.peer, payload)) {
+            match rds.sendmsg(adapter, self.socket, Msg::to(&self.peer, payload)) {
                 Ok(_) => {
                     self.made = false;
                     self.sent += 1;
@@ -199,7 +199,7 @@ impl Datagrams {
         }
         if let Some((to, buffer, len)) = &self.reply {
             let payload = buffer.get(..*len).unwrap_or_default();
-            match rds.sendmsg(adapter, self.echo, Msg::to(*to, payload)) {
+            match rds.sendmsg(adapter, self.echo, Msg::to(to, payload)) {
                 Ok(_) => {
                     self.trips += 1;
                     self.reply = None;
@@ -222,7 +222,7 @@ impl Datagrams {
         let Some(began) = self.trip_began else {
             self.own.payload(sequence).fill(0, &mut buffer);
             let now = adapter.now().as_nanos();
-            return match rds.sendmsg(adapter, self.echo, Msg::to(self.echo_peer, &buffer)) {
+            return match rds.sendmsg(adapter, self.echo, Msg::to(&self.echo_peer, &buffer)) {
                 Ok(_) => {
                     self.trip_began = Some(now);
                     Ok(())

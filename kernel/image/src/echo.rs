@@ -50,7 +50,7 @@ fn work(
         // One at a time: the answer is compared with what was sent last.
         if sent == answered && sent < count {
             let message = fill(&mut buffer, sent);
-            match rds.sendmsg(adapter, socket, Msg::to(to, message)) {
+            match rds.sendmsg(adapter, socket, Msg::to(&to, message)) {
                 Ok(_) => sent += 1,
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
                 Err(error) => return Err(Failure::app(error)),

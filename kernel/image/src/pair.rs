@@ -67,7 +67,7 @@ impl Side<'_, '_> {
     /// Whether the message was taken to be sent.
     #[inline(never)]
     fn give(&mut self, to: SocketAddr, message: &[u8]) -> Result<bool, Failure> {
-        match self.rds.sendmsg(self.adapter, self.socket, Msg::to(to, message)) {
+        match self.rds.sendmsg(self.adapter, self.socket, Msg::to(&to, message)) {
             Ok(_) => Ok(true),
             Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => Ok(false),
             Err(error) => Err(Failure::app(error)),

@@ -29,7 +29,7 @@ fn serve(machine: &mut Machine) -> Result<(), Failure> {
         println!("echo: listening on {ip}:{port}");
         loop {
             let message = socket.recv(&mut buffer).await?;
-            socket.send(Msg::to(message.from, &buffer[..message.len])).await?;
+            socket.send(Msg::to(&message.from, &buffer[..message.len])).await?;
         }
     })
 }

@@ -44,7 +44,7 @@
 //!     messages: &[&[u8]],
 //! ) -> Result<(), RdsError> {
 //!     for message in messages {
-//!         rds.sendmsg(adapter, socket, Msg::to(peer, message).flags(MsgFlags::MORE))?;
+//!         rds.sendmsg(adapter, socket, Msg::to(&peer, message).flags(MsgFlags::MORE))?;
 //!     }
 //!     // Rings the doorbell for all of them.
 //!     let now = adapter.now();
@@ -61,7 +61,7 @@
 //! ) -> Result<(), RdsError> {
 //!     let lend = Lend { payload: &[block], flags: RdmaFlags::NOTIFY_ME, user_token: 7 };
 //!     let control = Control { lend: Some(lend), ..Control::default() };
-//!     rds.sendmsg(adapter, socket, Msg::to(peer, &[]).with(&control))?;
+//!     rds.sendmsg(adapter, socket, Msg::to(&peer, &[]).with(&control))?;
 //!     Ok(())
 //! }
 //! ```

@@ -48,7 +48,7 @@
 //! ) -> Result<(), RdsError> {
 //!     let flags = RdmaFlags::PEER_WRITES | RdmaFlags::USE_ONCE;
 //!     let control = Control { map: Some((buffer, flags)), ..Control::default() };
-//!     rds.sendmsg(adapter, socket, Msg::to(server, b"read block 7").with(&control))?;
+//!     rds.sendmsg(adapter, socket, Msg::to(&server, b"read block 7").with(&control))?;
 //!     Ok(())
 //! }
 //!
@@ -68,7 +68,7 @@
 //!         user_token: 7,
 //!     };
 //!     let control = Control { rdma: Some(write), ..Control::default() };
-//!     rds.sendmsg(adapter, socket, Msg::to(client, b"done").with(&control))?;
+//!     rds.sendmsg(adapter, socket, Msg::to(&client, b"done").with(&control))?;
 //!     Ok(())
 //! }
 //!

@@ -60,7 +60,7 @@ impl Rds<'_> {
         if !MsgFlags::DONTWAIT.union(MsgFlags::MORE).contains(message.flags) {
             return Err(RdsError::NotSupported);
         }
-        let Some(to) = &message.to else { return self.send_to_peer(adapter, from, message) };
+        let Some(to) = message.to else { return self.send_to_peer(adapter, from, message) };
         let is_plain = message.control.is_none() && !message.flags.contains(MsgFlags::MORE);
         if is_plain && self.protocol.send(from, to, message.payload, &mut Wire(adapter)) {
             return Ok(None);
@@ -76,8 +76,8 @@ impl Rds<'_> {
         from: SocketHandle,
         message: Msg<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
-        let to = Some(self.peer_address(from)?);
-        self.sendmsg(adapter, from, Msg { to, ..message })
+        let to = self.peer_address(from)?;
+        self.sendmsg(adapter, from, Msg { to: Some(&to), ..message })
     }
 
     /// Returns the next item for the application, in Linux's order: notifications of RDMA

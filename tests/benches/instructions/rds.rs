@@ -20,7 +20,7 @@ fn measured_rds_sendmsg(
     to: SocketAddr,
     bytes: &[u8],
 ) -> Result<Option<RdmaCookie>, RdsError> {
-    rds.sendmsg(adapter, socket, Msg::to(to, bytes))
+    rds.sendmsg(adapter, socket, Msg::to(&to, bytes))
 }
 
 #[inline(never)]
@@ -72,7 +72,7 @@ pub fn run() {
     // The connection is made by the first message, outside the count.
     let first = payload(0);
     nodes[0]
-        .sendmsg(&mut adapters[0], sockets[0][0], Msg::to(SocketAddr::new(address(1), port(0)), &first))
+        .sendmsg(&mut adapters[0], sockets[0][0], Msg::to(&SocketAddr::new(address(1), port(0)), &first))
         .expect("sends");
     let mut buffer = [0; 2 * LEN];
     while nodes[1].recvmsg(&mut adapters[1], sockets[1][0], &mut buffer, MsgFlags::empty()).is_err() {

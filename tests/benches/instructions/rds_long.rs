@@ -23,7 +23,7 @@ fn measured_rds_long_sendmsg(
     to: &SocketAddr,
     bytes: &[u8],
 ) -> Result<Option<RdmaCookie>, RdsError> {
-    rds.sendmsg(adapter, *socket, Msg::to(*to, bytes))
+    rds.sendmsg(adapter, *socket, Msg::to(to, bytes))
 }
 
 // Not word for word as those for short messages, or the compiler makes one function of both.
@@ -50,7 +50,7 @@ fn measured_rds_lent_sendmsg(
     to: &SocketAddr,
     control: &Control<'_>,
 ) -> Result<Option<RdmaCookie>, RdsError> {
-    rds.sendmsg(adapter, *socket, Msg::to(*to, &[]).with(control))
+    rds.sendmsg(adapter, *socket, Msg::to(to, &[]).with(control))
 }
 
 #[inline(never)]
@@ -105,7 +105,7 @@ impl Ground {
             .collect();
         let to = SocketAddr::new(address(1), 4000);
         // The connection is made by the first message, outside the count.
-        nodes[0].sendmsg(&mut adapters[0], sockets[0], Msg::to(to, &[7; 64])).expect("sends");
+        nodes[0].sendmsg(&mut adapters[0], sockets[0], Msg::to(&to, &[7; 64])).expect("sends");
         let mut ground = Self { adapters, nodes, sockets, to };
         let mut buffer = [0; 64];
         while ground.receive(&mut buffer).is_err() {

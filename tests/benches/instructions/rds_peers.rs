@@ -39,7 +39,7 @@ fn measured_rds_peers_send(
     to: SocketAddr,
     bytes: &[u8; LEN],
 ) -> Result<Option<RdmaCookie>, RdsError> {
-    rds.sendmsg(adapter, socket, Msg::to(to, bytes))
+    rds.sendmsg(adapter, socket, Msg::to(&to, bytes))
 }
 
 #[inline(never)]
@@ -154,7 +154,7 @@ pub fn run(connections: usize) {
         let (node, socket) = other(index);
         let to = SocketAddr::new(address(node), port(socket));
         let hub = &mut all[0];
-        hub.rds.sendmsg(&mut hub.adapter, hub.sockets[index], Msg::to(to, &payload(index))).expect("sends");
+        hub.rds.sendmsg(&mut hub.adapter, hub.sockets[index], Msg::to(&to, &payload(index))).expect("sends");
         let mut rounds = 0;
         while (index % 25 == 24 || index + 1 == connections)
             && all[0].rds.connections_up()
@@ -189,7 +189,7 @@ pub fn run(connections: usize) {
             let received = received.message().expect("a message");
             assert_eq!((received.len, &buffer[..LEN]), (LEN, &payload(done + index)[..]));
             let to = SocketAddr::new(address(0), port(index));
-            rds.sendmsg(adapter, sockets[socket], Msg::to(to, &payload(done + index + 1))).expect("sends");
+            rds.sendmsg(adapter, sockets[socket], Msg::to(&to, &payload(done + index + 1))).expect("sends");
         }
         // The peers hear of what was acknowledged; the node that is counted takes what they sent.
         all[0].adapter.platform().settle();

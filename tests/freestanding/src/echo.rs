@@ -95,7 +95,7 @@ pub fn serve(board: Board) -> Result<(), Error> {
             Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
             Ok(Arrival::Message(message)) => {
                 let bytes = datagram.get(..message.len).unwrap_or_default();
-                match rds.sendmsg(&mut adapter, socket, Msg::to(message.from, bytes)) {
+                match rds.sendmsg(&mut adapter, socket, Msg::to(&message.from, bytes)) {
                     // Who takes no answers gets none: others are not to wait for it.
                     Ok(_) | Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
                     Err(error) => return Err(error.into()),

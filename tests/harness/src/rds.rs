@@ -97,7 +97,7 @@ impl Nodes {
         to: SocketAddr,
         bytes: &[u8],
     ) -> Result<usize, RdsError> {
-        let sent = self.rds[node].sendmsg(&mut self.adapters[node], socket, Msg::to(to, bytes));
+        let sent = self.rds[node].sendmsg(&mut self.adapters[node], socket, Msg::to(&to, bytes));
         sent.map(|_| bytes.len())
     }
 
@@ -124,7 +124,7 @@ impl Nodes {
         };
         let control = Control { rdma: Some(args), ..Control::default() };
         let (rds, adapter) = (&mut self.rds[node], &mut self.adapters[node]);
-        rds.sendmsg(adapter, socket, Msg::to(to, &[]).with(&control)).expect("room");
+        rds.sendmsg(adapter, socket, Msg::to(&to, &[]).with(&control)).expect("room");
         let mut told = None;
         self.until("the operation ends", |nodes| {
             told = nodes.rds[node].take_notification(socket).expect("open");

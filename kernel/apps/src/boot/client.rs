@@ -203,7 +203,7 @@ impl<'m, S: Store> Client<'m, S> {
         let (tag, offset, name) = (self.tag, self.arrived as u64, self.name);
         let request = Request { tag, offset, len: self.part(), name };
         // Without room it is repeated like a lost one.
-        send(adapter, rds, self.socket, Msg::to(self.server, &request.to_bytes())).map(drop)
+        send(adapter, rds, self.socket, Msg::to(&self.server, &request.to_bytes())).map(drop)
     }
 
     /// Handles the reply to the latest request.
@@ -261,7 +261,7 @@ impl<'m, S: Store> Client<'m, S> {
             user_token: self.tag,
         });
         let control = Control { rdma, ..Control::default() };
-        if send(adapter, rds, self.socket, Msg::to(self.server, &[]).with(&control))? {
+        if send(adapter, rds, self.socket, Msg::to(&self.server, &[]).with(&control))? {
             self.reading = Some(Reading { len, token: self.tag });
         }
         Ok(())

@@ -190,7 +190,7 @@ impl Work for Server<'_> {
         for _ in 0..BURST {
             if let Some((client, reply)) = self.waiting {
                 // A client that takes no replies has a full queue of its own: the others are not kept waiting.
-                let _ = send(adapter, rds, self.socket, Msg::to(client, &reply.to_bytes()))?;
+                let _ = send(adapter, rds, self.socket, Msg::to(&client, &reply.to_bytes()))?;
                 self.waiting = None;
             }
             let Some(message) = receive(adapter, rds, self.socket, buffer)? else {

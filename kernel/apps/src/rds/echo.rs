@@ -91,7 +91,7 @@ impl Echo {
                 result = ControlFlow::Continue(Wake::Now);
             }
             let Some(Waiting { socket, to, len, until }) = self.waiting else { continue };
-            if send(adapter, rds, socket, Msg::to(to, buffer.get(..len).unwrap_or_default()))? {
+            if send(adapter, rds, socket, Msg::to(&to, buffer.get(..len).unwrap_or_default()))? {
                 self.waiting = None;
                 self.is_quick(to.ip());
                 self.report.messages += 1;

@@ -88,7 +88,7 @@ impl Ping {
         if now < self.next_at {
             return Ok(ControlFlow::Continue(Wake::At(self.next_at)));
         }
-        if !send(adapter, rds, *socket, Msg::to(self.peer, &[]))? {
+        if !send(adapter, rds, *socket, Msg::to(&self.peer, &[]))? {
             return Ok(ControlFlow::Continue(Wake::Idle));
         }
         *asked_at = Some(now);

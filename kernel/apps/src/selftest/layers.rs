@@ -227,7 +227,7 @@ fn datagrams<P: Platform>(
     let [from, to] = [rds.bind((ADDRESS, PORTS[0]).into())?, rds.bind((ADDRESS, PORTS[1]).into())?];
     let pattern = |at: usize| (at as u8).wrapping_mul(37).wrapping_add(5);
     buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(at));
-    rds.sendmsg(adapter, from, Msg::to((ADDRESS, PORTS[1]).into(), buffer))?;
+    rds.sendmsg(adapter, from, Msg::to(&(ADDRESS, PORTS[1]).into(), buffer))?;
     buffer.fill(0);
     let Arrival::Message(message) = rds.recvmsg(adapter, to, buffer, MsgFlags::empty())? else {
         return Err(Stage::Wrong("RDS: something else came than the message"));

@@ -590,7 +590,7 @@ impl<'s> Exchange<'s> {
         }
         let payload = sent.get(..len as usize).unwrap_or_default();
         // The others of this look follow: `Rds::poll` is next.
-        let message = Msg { control, flags: MsgFlags::MORE, ..Msg::to(to, payload) };
+        let message = Msg { control, flags: MsgFlags::MORE, ..Msg::to(&to, payload) };
         let Some(pair) = pairs.pair(index) else { return Ok(Sent::No) };
         match rds.sendmsg(adapter, socket, message) {
             Ok(_) => {

@@ -76,7 +76,7 @@ impl Ground {
         let part = memory.slice(place, LEN).expect("inside");
         let control = Control { map: Some((part, RdmaFlags::empty())), ..Control::default() };
         let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
-        let offered = rds.sendmsg(adapter, self.sockets[0], Msg::to(at(peer, 4000), b"use").with(&control));
+        let offered = rds.sendmsg(adapter, self.sockets[0], Msg::to(&at(peer, 4000), b"use").with(&control));
         (place, offered.expect("room").expect("mapped"))
     }
 

@@ -41,7 +41,7 @@ fn close_and_cancel_spare_other_sockets() {
             ];
             for (control, payload) in controls {
                 let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
-                let sent = rds.sendmsg(adapter, socket, Msg::to(at(1, 5000), payload).with(&control));
+                let sent = rds.sendmsg(adapter, socket, Msg::to(&at(1, 5000), payload).with(&control));
                 sent.expect("accepted");
             }
         }

@@ -127,7 +127,9 @@ impl Pair {
 
     fn send(&mut self) {
         let to = SocketAddr::new(address(self.peer), 5000);
-        self.rds.sendmsg(&mut self.adapters[self.own], self.socket, Msg::to(to, b"hello")).expect("accepted");
+        self.rds
+            .sendmsg(&mut self.adapters[self.own], self.socket, Msg::to(&to, b"hello"))
+            .expect("accepted");
     }
 
     fn good(&self) -> ConnectData {

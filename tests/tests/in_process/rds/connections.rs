@@ -91,7 +91,8 @@ impl Node {
         while let Some(job) = self.jobs.get(self.sent) {
             let socket = self.sockets[job.socket];
             let from = rds.local_address(socket).expect("open");
-            match rds.sendmsg(adapter, socket, Msg::to(job.to, &message(from, job.to, job.number, job.len))) {
+            match rds.sendmsg(adapter, socket, Msg::to(&job.to, &message(from, job.to, job.number, job.len)))
+            {
                 Ok(_) => {}
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => break,
                 Err(error) => panic!("{error}"),
@@ -338,11 +339,11 @@ fn closing_with_messages_under_way() {
     let to = at(1, 4000);
     let Node { adapter, rds, sockets, .. } = &mut nodes[0];
     let (old, mut accepted) = (sockets[0], 0);
-    while rds.sendmsg(adapter, old, Msg::to(to, &message(at(0, 4000), to, 20 + accepted, 30_000))).is_ok() {
+    while rds.sendmsg(adapter, old, Msg::to(&to, &message(at(0, 4000), to, 20 + accepted, 30_000))).is_ok() {
         accepted += 1;
     }
     rds.close(adapter, old).expect("closes");
-    assert_eq!(rds.sendmsg(adapter, old, Msg::to(to, b"x")), Err(RdsError::BadSocket));
+    assert_eq!(rds.sendmsg(adapter, old, Msg::to(&to, b"x")), Err(RdsError::BadSocket));
     assert_eq!(rds.close(adapter, old), Err(RdsError::BadSocket));
     let new = rds.bind(at(0, 4001)).expect("binds");
     assert_ne!(old, new);
@@ -471,7 +472,7 @@ fn pings_are_answered() {
     nodes[1].bind(at(1, 4000));
     for node in [1, 0] {
         let Node { adapter, rds, sockets, .. } = &mut nodes[0];
-        rds.sendmsg(adapter, sockets[0], Msg::to(at(node, 0), &[])).expect("a ping");
+        rds.sendmsg(adapter, sockets[0], Msg::to(&at(node, 0), &[])).expect("a ping");
         let answer = SocketAddr::new(address(node), 0);
         nodes[0].expected.insert((answer, at(0, 4000)), (0, vec![0]));
         let left = Cell::new(1);
@@ -522,7 +523,7 @@ fn refusals() {
     assert_eq!(bind(&mut rds, "10.0.0.1:0"), Err(RdsError::TooManySockets));
 
     let mut send = |rds: &mut Rds<'_>, to: &str, len: usize| {
-        rds.sendmsg(adapter, socket, Msg::to(to.parse().expect("an address"), &vec![0; len]))
+        rds.sendmsg(adapter, socket, Msg::to(&to.parse().expect("an address"), &vec![0; len]))
     };
     for wrong in ["0.0.0.0:7", "224.0.0.1:7", "127.0.0.1:7"] {
         assert_eq!(send(&mut rds, wrong, 1), Err(RdsError::InvalidArgument), "{wrong}");

@@ -80,7 +80,7 @@ fn options_read_back_what_was_set() {
     let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
     let socket = rds.socket().expect("a free one");
     assert_eq!(rds.local_address(socket), Err(RdsError::NotConnected));
-    assert_eq!(rds.sendmsg(adapter, socket, Msg::to(at(1, 5000), b"x")), Err(RdsError::NotConnected));
+    assert_eq!(rds.sendmsg(adapter, socket, Msg::to(&at(1, 5000), b"x")), Err(RdsError::NotConnected));
     assert_eq!(rds.transport(socket), Ok(None));
     assert_eq!(rds.poll_mask(socket), Ok(PollMask::OUT | PollMask::WRNORM), "bound or not");
     rds.bind_socket(socket, at(0, 4000)).expect("free");
@@ -131,13 +131,13 @@ fn loopback_addresses_reach_each_other_alone() {
     let b = rds.bind(at(0, 4000)).expect("free");
     let c = rds.bind(here(0)).expect("free");
     let to = rds.local_address(c).expect("bound");
-    rds.sendmsg(adapter, a, Msg::to(to, b"round")).expect("goes");
+    rds.sendmsg(adapter, a, Msg::to(&to, b"round")).expect("goes");
     let mut buffer = [0; 16];
     let message = rds.recvmsg(adapter, c, &mut buffer, MsgFlags::empty()).expect("there at once");
     let message = message.message().expect("a message");
     assert_eq!((message.from, message.len), (here(4000), 5));
-    assert_eq!(rds.sendmsg(adapter, a, Msg::to(at(0, 4000), b"x")), Err(RdsError::InvalidArgument));
-    assert_eq!(rds.sendmsg(adapter, b, Msg::to(to, b"x")), Err(RdsError::InvalidArgument));
+    assert_eq!(rds.sendmsg(adapter, a, Msg::to(&at(0, 4000), b"x")), Err(RdsError::InvalidArgument));
+    assert_eq!(rds.sendmsg(adapter, b, Msg::to(&to, b"x")), Err(RdsError::InvalidArgument));
     nodes.close();
 }
 
@@ -196,7 +196,7 @@ impl Ground {
         let region = self.memory[1].slice(offset, len).expect("inside");
         let control = Control { map: Some((region, flags)), ..Control::default() };
         let (rds, adapter) = (&mut self.nodes.rds[1], &mut self.nodes.adapters[1]);
-        let sent = rds.sendmsg(adapter, self.sockets[1], Msg::to(at(0, 4000), b"use this").with(&control));
+        let sent = rds.sendmsg(adapter, self.sockets[1], Msg::to(&at(0, 4000), b"use this").with(&control));
         let cookie = sent.expect("accepted").expect("mapped");
         let mut buffer = [0; 16];
         let message = self.nodes.receive(0, self.sockets[0], &mut buffer);
@@ -208,7 +208,7 @@ impl Ground {
     fn operate(&mut self, args: &RdmaArgs<'_>, payload: &[u8]) {
         let control = Control { rdma: Some(*args), ..Control::default() };
         let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
-        rds.sendmsg(adapter, self.sockets[0], Msg::to(at(1, 5000), payload).with(&control))
+        rds.sendmsg(adapter, self.sockets[0], Msg::to(&at(1, 5000), payload).with(&control))
             .expect("accepted");
     }
 
@@ -381,7 +381,7 @@ fn many_pieces_are_gathered_and_scattered() {
     let args = RdmaArgs { local: &many, remote_bytes: many.len() as u64, ..args };
     let control = Control { rdma: Some(args), ..Control::default() };
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
-    let refused = rds.sendmsg(adapter, ground.sockets[0], Msg::to(at(1, 5000), b"x").with(&control));
+    let refused = rds.sendmsg(adapter, ground.sockets[0], Msg::to(&at(1, 5000), b"x").with(&control));
     assert_eq!(refused, Err(RdsError::MessageSize));
     drop(own);
     ground.close();
@@ -486,7 +486,7 @@ fn misuse_is_refused_and_leaves_nothing() {
     ];
     let free = rds.free_frames();
     for (control, error) in cases {
-        let refused = rds.sendmsg(adapter, socket, Msg::to(at(1, 5000), b"x").with(&control));
+        let refused = rds.sendmsg(adapter, socket, Msg::to(&at(1, 5000), b"x").with(&control));
         assert_eq!(refused, Err(error), "{control:?}");
     }
     assert_eq!(rds.unacknowledged(socket), Ok(0));
@@ -536,7 +536,7 @@ fn atomics_by_cookie() {
         let args = AtomicArgs { cookie, remote_offset: 8, local, op, flags, user_token: number };
         let control = Control { atomic: Some(args), ..Control::default() };
         let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
-        rds.sendmsg(adapter, ground.sockets[0], Msg::to(at(1, 5000), b"counted").with(&control))
+        rds.sendmsg(adapter, ground.sockets[0], Msg::to(&at(1, 5000), b"counted").with(&control))
             .expect("accepted");
         let done = RdmaNotify { user_token: number, status: RdmaStatus::Success };
         assert_eq!(ground.notification(), done);
@@ -561,7 +561,7 @@ fn atomics_by_cookie() {
     };
     let control = Control { atomic: Some(odd), ..Control::default() };
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
-    let refused = rds.sendmsg(adapter, ground.sockets[0], Msg::to(at(1, 5000), b"x").with(&control));
+    let refused = rds.sendmsg(adapter, ground.sockets[0], Msg::to(&at(1, 5000), b"x").with(&control));
     assert_eq!(refused, Err(RdsError::InvalidArgument));
     ground.close();
 }

@@ -37,7 +37,7 @@ impl Ground {
         let control = Control { map: Some((region(&self.memory), flags)), ..Control::default() };
         let to = at(peer, 4000 + peer as u16);
         let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
-        let sent = rds.sendmsg(adapter, self.sockets[0], Msg::to(to, b"use this").with(&control));
+        let sent = rds.sendmsg(adapter, self.sockets[0], Msg::to(&to, b"use this").with(&control));
         let cookie = sent.expect("accepted").expect("mapped");
         let mut buffer = [0; 16];
         let message = self.nodes.receive(peer, self.sockets[peer], &mut buffer);
@@ -55,7 +55,7 @@ impl Ground {
             RdmaArgs { cookie, remote_offset: 0, remote_bytes: LEN as u64, local: &local, flags, user_token };
         let control = Control { rdma: Some(args), ..Control::default() };
         let (rds, adapter) = (&mut self.nodes.rds[peer], &mut self.nodes.adapters[peer]);
-        rds.sendmsg(adapter, self.sockets[peer], Msg::to(at(0, 4000), b"done").with(&control))
+        rds.sendmsg(adapter, self.sockets[peer], Msg::to(&at(0, 4000), b"done").with(&control))
             .expect("accepted");
         let mut found = None;
         let socket = self.sockets[peer];
@@ -124,9 +124,9 @@ fn memory_is_offered_for_a_destination_only() {
     let cookie = rds.get_mr_for_dest(adapter, socket, at(1, 4001), region, none).expect("offered");
     // It cannot be sent to anybody else.
     let control = Control { dest: Some(cookie), ..Control::default() };
-    let refused = rds.sendmsg(adapter, socket, Msg::to(at(2, 4002), b"x").with(&control));
+    let refused = rds.sendmsg(adapter, socket, Msg::to(&at(2, 4002), b"x").with(&control));
     assert_eq!(refused, Err(RdsError::InvalidArgument));
-    rds.sendmsg(adapter, socket, Msg::to(at(1, 4001), b"x").with(&control)).expect("its own");
+    rds.sendmsg(adapter, socket, Msg::to(&at(1, 4001), b"x").with(&control)).expect("its own");
     let mut buffer = [0; 16];
     assert_eq!(ground.nodes.receive(1, ground.sockets[1], &mut buffer).cookie, Some(cookie));
     assert_eq!(ground.operate(1, cookie, false), RdmaStatus::Success);
@@ -205,7 +205,7 @@ fn places_are_used_again_when_nothing_is_offered() {
     }
     let full = rds.get_mr_for_dest(adapter, socket, at(44, 5000), region, none);
     assert_eq!(full, Err(RdsError::NoBufferSpace));
-    assert_eq!(rds.sendmsg(adapter, socket, Msg::to(at(1, 4001), b"x")), Err(RdsError::NoBufferSpace));
+    assert_eq!(rds.sendmsg(adapter, socket, Msg::to(&at(1, 4001), b"x")), Err(RdsError::NoBufferSpace));
     rds.free_mr(adapter, socket, offered[2]).expect("its own");
     // A peer that is there takes the place, and its own memory works.
     let cookie = ground.offer(1, none);

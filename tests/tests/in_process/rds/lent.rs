@@ -45,7 +45,7 @@ impl Ground {
     fn lend_pieces(&mut self, payload: &[DmaSlice<'_>], user_token: u64) -> Result<(), RdsError> {
         let control = lending(payload, user_token);
         let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
-        rds.sendmsg(adapter, self.sockets[0], Msg::to(at(1, 4000), &[]).with(&control)).map(|cookie| {
+        rds.sendmsg(adapter, self.sockets[0], Msg::to(&at(1, 4000), &[]).with(&control)).map(|cookie| {
             assert_eq!(cookie, None);
         })
     }
@@ -153,7 +153,7 @@ fn what_is_refused() {
     let piece = [memory.slice(0, 100).expect("inside")];
     let control = lending(&piece, 0);
     let mut refused = |to, payload: &[u8], control: &Control<'_>| {
-        rds.sendmsg(adapter, socket, Msg::to(to, payload).with(control)).expect_err("refused")
+        rds.sendmsg(adapter, socket, Msg::to(&to, payload).with(control)).expect_err("refused")
     };
     assert_eq!(refused(at(1, 4000), b"x", &control), RdsError::InvalidArgument);
     let and_dest = Control { dest: Some(RdmaCookie(0x300)), ..control };
@@ -235,7 +235,7 @@ fn given_up() {
     // What is registered for the message is no longer so when the socket is closed.
     let piece = [memory.slice(0, 5).expect("inside")];
     let lent = lending(&piece, 4);
-    rds.sendmsg(adapter, socket, Msg::to(at(1, 4000), &[]).with(&lent)).expect("taken");
+    rds.sendmsg(adapter, socket, Msg::to(&at(1, 4000), &[]).with(&lent)).expect("taken");
     rds.close(adapter, socket).expect("open");
     drop(memory);
     let memory = Rc::into_inner(ground.memory).expect("nobody has it");
@@ -293,7 +293,7 @@ fn frames_count_until_they_come_back() {
     ground.nodes.rds[1].close(&mut ground.nodes.adapters[1], socket).expect("open");
     ground.sockets[1] = ground.nodes.bind(1, 4000);
     ground.nodes.until("the port clears", |nodes| {
-        nodes.rds[0].sendmsg(&mut nodes.adapters[0], ground.sockets[0], Msg::to(at(1, 4000), b"x")).is_ok()
+        nodes.rds[0].sendmsg(&mut nodes.adapters[0], ground.sockets[0], Msg::to(&at(1, 4000), b"x")).is_ok()
     });
     assert_eq!(ground.nodes.receive(1, ground.sockets[1], &mut [0; 1]).len, 1);
     for frames in taken {
@@ -357,7 +357,7 @@ fn loans_end_with_a_recovery() {
         let piece = [memory.slice(0, 1 << 20).expect("inside")];
         let control = lending(&piece, token);
         let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
-        rds.sendmsg(adapter, socket, Msg::to(at(1, port), &[]).with(&control)).expect("taken");
+        rds.sendmsg(adapter, socket, Msg::to(&at(1, port), &[]).with(&control)).expect("taken");
     }
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
     rds.cancel_sent_to(adapter, socket, at(1, 4001)).expect("bound");
@@ -483,7 +483,7 @@ fn several_pieces() {
             let payload: Vec<_> = many[..512].to_vec();
             let control = lending(&payload, 1);
             let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
-            rds.sendmsg(adapter, ground.sockets[0], Msg::to(at(1, 4000), &[]).with(&control)).is_ok()
+            rds.sendmsg(adapter, ground.sockets[0], Msg::to(&at(1, 4000), &[]).with(&control)).is_ok()
         });
         let received = ground.nodes.receive(1, ground.sockets[1], &mut buffer);
         let expected: Vec<u8> = (0..512).flat_map(|index| text[index * 1025..][..1024].to_vec()).collect();

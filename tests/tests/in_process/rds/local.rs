@@ -15,7 +15,7 @@ fn loopback_knows_no_congestion_and_takes_nothing_of_peers() {
     rds.set_receive_buffer(adapter, full, 5_000).expect("open");
     let mut sent = 0;
     let refused = loop {
-        match rds.sendmsg(adapter, from, Msg::to(here(5000), &[7; 1000])) {
+        match rds.sendmsg(adapter, from, Msg::to(&here(5000), &[7; 1000])) {
             Ok(_) => sent += 1,
             Err(error) => break error,
         }
@@ -39,7 +39,7 @@ fn loopback_knows_no_congestion_and_takes_nothing_of_peers() {
     assert_eq!(nodes.rds[1].counters().cong_send_error, 0);
     let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
     rds.close(adapter, full).expect("open");
-    assert_eq!(rds.sendmsg(adapter, from, Msg::to(here(6000), b"dropped")), Ok(None), "there is room again");
+    assert_eq!(rds.sendmsg(adapter, from, Msg::to(&here(6000), b"dropped")), Ok(None), "there is room again");
     nodes.close();
 }
 
@@ -52,11 +52,11 @@ fn nothing_goes_along_between_loopback_addresses() {
     let memory = nodes.adapters[0].dma_alloc(4096, 4096).expect("memory");
     let none = Control::default();
     let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
-    assert_eq!(rds.sendmsg(adapter, one, Msg::to(at(0, 4001), b"plain").with(&none)), Ok(None));
+    assert_eq!(rds.sendmsg(adapter, one, Msg::to(&at(0, 4001), b"plain").with(&none)), Ok(None));
     let loops = rds.bind(here(4000)).expect("free");
     let map = Some((memory.slice(0, 100).expect("inside"), RdmaFlags::empty()));
     let control = Control { map, ..none };
-    let refused = rds.sendmsg(adapter, loops, Msg::to(here(4000), b"x").with(&control));
+    let refused = rds.sendmsg(adapter, loops, Msg::to(&here(4000), b"x").with(&control));
     assert_eq!(refused, Err(RdsError::NotSupported));
     let counters = rds.counters();
     assert_eq!((counters.mr_8k_alloc, counters.mr_8k_free), (0, 0));
@@ -83,7 +83,7 @@ fn ends_that_nobody_hears_of_hold_nobody_else_up() {
         let args = RdmaArgs { cookie, remote_offset: 0, remote_bytes: 64, local: &local, flags, user_token };
         let control = Control { rdma: Some(args), ..Control::default() };
         let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
-        rds.sendmsg(adapter, socket, Msg::to(at(1, 5000), &[]).with(&control))
+        rds.sendmsg(adapter, socket, Msg::to(&at(1, 5000), &[]).with(&control))
     };
     let pass = |nodes: &mut Nodes| {
         let end = nodes.world.now() + 50_000_000;

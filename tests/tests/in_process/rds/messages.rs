@@ -125,7 +125,8 @@ fn messages_that_more_follow_leave_together() {
         let before = rung(&nodes);
         let mut send = |n: usize, flags| {
             let bytes = [n as u8];
-            let message = Msg::to(at(1, 5001), &bytes).flags(flags);
+            let to = at(1, 5001);
+            let message = Msg::to(&to, &bytes).flags(flags);
             nodes.rds[0].sendmsg(&mut nodes.adapters[0], socket, message).expect("room");
         };
         (0..FEW).for_each(|n| send(n, MsgFlags::MORE | MsgFlags::DONTWAIT));
@@ -162,7 +163,7 @@ fn messages_that_more_follow_wait_for_their_own() {
     };
     let before = rung(&nodes);
     let send = |nodes: &mut Nodes, from: SocketHandle, node: usize, bytes: &[u8], flags| {
-        nodes.rds[0].sendmsg(&mut nodes.adapters[0], from, Msg::to(at(node, 5000), bytes).flags(flags))
+        nodes.rds[0].sendmsg(&mut nodes.adapters[0], from, Msg::to(&at(node, 5000), bytes).flags(flags))
     };
     let (more, last) = (MsgFlags::MORE, MsgFlags::empty());
     assert_eq!(send(&mut nodes, socket, 1, b"waits", more), Ok(None));

@@ -77,7 +77,7 @@ impl Node {
     /// Sends a message to a node.
     fn send(&mut self, to: usize, control: &Control<'_>) -> Option<RdmaCookie> {
         let sent =
-            self.rds.sendmsg(&mut self.adapter, self.socket, Msg::to(at(to, PORT), b"x").with(control));
+            self.rds.sendmsg(&mut self.adapter, self.socket, Msg::to(&at(to, PORT), b"x").with(control));
         sent.expect("room")
     }
 
@@ -108,7 +108,7 @@ impl Node {
         };
         let control = Control { rdma: Some(args), ..Control::default() };
         self.rds
-            .sendmsg(&mut self.adapter, self.socket, Msg::to(at(0, PORT), &[]).with(&control))
+            .sendmsg(&mut self.adapter, self.socket, Msg::to(&at(0, PORT), &[]).with(&control))
             .expect("room");
     }
 
@@ -243,7 +243,7 @@ fn exchange() {
                 let Node { adapter, rds, socket, memory } = server;
                 let part = memory.slice((from - 1) * LEN, LEN).expect("inside");
                 let control = Control { map: Some((part, RdmaFlags::empty())), ..Control::default() };
-                let sent = rds.sendmsg(adapter, *socket, Msg::to(at(from, PORT), b"x").with(&control));
+                let sent = rds.sendmsg(adapter, *socket, Msg::to(&at(from, PORT), b"x").with(&control));
                 assert!(sent.expect("room").is_some());
             }
             let (from, cookie) = nodes[node].receive()?;

@@ -48,7 +48,7 @@ impl Ground {
         let args = RdmaArgs { cookie, remote_offset: 0, remote_bytes, local, flags, user_token };
         let control = Control { rdma: Some(args), ..Control::default() };
         let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
-        rds.sendmsg(adapter, self.sockets[0], Msg::to(at(1, 5000), b"done").with(&control)).expect("room");
+        rds.sendmsg(adapter, self.sockets[0], Msg::to(&at(1, 5000), b"done").with(&control)).expect("room");
     }
 
     /// How it ends.
@@ -166,7 +166,7 @@ fn what_is_in_use_stays_registered() {
     let control = Control { rdma: Some(args), ..Control::default() };
     let [socket, _] = ground.sockets;
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
-    rds.sendmsg(adapter, socket, Msg::to(at(1, 5000), b"x").with(&control)).expect("room");
+    rds.sendmsg(adapter, socket, Msg::to(&at(1, 5000), b"x").with(&control)).expect("room");
     assert_eq!(rds.unregister_memory(adapter, socket, registered), Err(RdsError::Again));
     ground.nodes.cancel(0, socket, at(1, 5000));
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
@@ -201,7 +201,7 @@ fn memory_of_the_programs_own() {
         let cookie = if by_message {
             let control = Control { map: Some((far, RdmaFlags::empty())), ..Control::default() };
             let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
-            let sent = rds.sendmsg(adapter, ground.sockets[1], Msg::to(at(0, 4000), b"use").with(&control));
+            let sent = rds.sendmsg(adapter, ground.sockets[1], Msg::to(&at(0, 4000), b"use").with(&control));
             let cookie = sent.expect("accepted").expect("mapped");
             let arrived = ground.nodes.receive(0, ground.sockets[0], &mut [0; 8]);
             assert_eq!(arrived.cookie, Some(cookie));
@@ -350,7 +350,8 @@ impl Ground {
             }
             Way::Message(flags) => {
                 let control = Control { map: Some((region, flags)), ..Control::default() };
-                let message = Msg::to(at(0, 4000), b"use").with(&control);
+                let to = at(0, 4000);
+                let message = Msg::to(&to, b"use").with(&control);
                 let cookie = rds.sendmsg(adapter, far, message).expect("accepted").expect("mapped");
                 let arrived = self.nodes.receive(0, near, &mut [0; 8]);
                 assert_eq!(arrived.cookie, Some(cookie));
@@ -490,7 +491,8 @@ fn a_window_outlives_its_connection() {
         let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
         let control = Control { map: Some((part, RdmaFlags::empty())), ..Control::default() };
         rds.set_send_buffer(far, 1 << 20).expect("open");
-        let offered = Msg::to(at(0, 4000), b"use").with(&control);
+        let to = at(0, 4000);
+        let offered = Msg::to(&to, b"use").with(&control);
         let cookie = rds.sendmsg(adapter, far, offered).expect("accepted").expect("mapped");
         assert_eq!(rds.counters().windows_bound, 1);
         let breaks = |nodes: &Nodes| nodes.rds[1].counters().conn_reset;

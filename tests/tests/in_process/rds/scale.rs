@@ -70,7 +70,7 @@ impl Node {
     }
 
     fn send(&mut self, socket: usize, to: SocketAddr, bytes: &[u8]) {
-        self.rds.sendmsg(&mut self.adapter, self.sockets[socket], Msg::to(to, bytes)).expect("room");
+        self.rds.sendmsg(&mut self.adapter, self.sockets[socket], Msg::to(&to, bytes)).expect("room");
     }
 
     /// The next message of a socket, if there is one: from where, and its bytes.

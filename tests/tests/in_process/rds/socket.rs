@@ -92,14 +92,14 @@ fn flags_of_calls() {
         MsgFlags::from_bits_retain(0x4000),
         MsgFlags::from_bits_retain(0x2000),
     ] {
-        let refused = rds.sendmsg(adapter, sender, Msg::to(at(1, 5000), b"x").flags(flag));
+        let refused = rds.sendmsg(adapter, sender, Msg::to(&at(1, 5000), b"x").flags(flag));
         assert_eq!(refused, Err(RdsError::NotSupported), "{flag:?}");
     }
     assert_eq!(rds.sendmsg(adapter, sender, Msg::new(b"x")), Err(RdsError::NotConnected));
     let unbound = rds.socket().expect("a free one");
     let nowhere = "0.0.0.0:1".parse().expect("an address");
-    assert_eq!(rds.sendmsg(adapter, unbound, Msg::to(nowhere, b"x")), Err(RdsError::InvalidArgument));
-    assert_eq!(rds.sendmsg(adapter, unbound, Msg::to(at(1, 5000), b"x")), Err(RdsError::NotConnected));
+    assert_eq!(rds.sendmsg(adapter, unbound, Msg::to(&nowhere, b"x")), Err(RdsError::InvalidArgument));
+    assert_eq!(rds.sendmsg(adapter, unbound, Msg::to(&at(1, 5000), b"x")), Err(RdsError::NotConnected));
     rds.connect(sender, at(1, 5000)).expect("unicast");
     assert_eq!(rds.sendmsg(adapter, sender, Msg::new(&sent).flags(MsgFlags::DONTWAIT)), Ok(None));
     assert_eq!(rds.sendmsg(adapter, sender, Msg::new(b"")), Ok(None));
@@ -191,7 +191,7 @@ fn masked_atomics_are_plain_or_refused() {
         let control = Control { atomic: Some(args), ..Control::default() };
         let before = word(1, 8);
         let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
-        let sent = rds.sendmsg(adapter, requester, Msg::to(at(1, 5000), b"x").with(&control));
+        let sent = rds.sendmsg(adapter, requester, Msg::to(&at(1, 5000), b"x").with(&control));
         let Some((old, new)) = expected else {
             assert_eq!(sent, Err(RdsError::NotSupported), "{op:?}");
             assert_eq!((rds.unacknowledged(requester), word(1, 8)), (Ok(0), before), "{op:?}");
@@ -225,7 +225,7 @@ fn silence_and_errors_of_operations() {
         let args = RdmaArgs { cookie, remote_offset, remote_bytes: 64, local: &local, flags, user_token };
         let control = Control { rdma: Some(args), ..Control::default() };
         let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
-        rds.sendmsg(adapter, requester, Msg::to(at(1, 5000), payload).with(&control)).expect("accepted");
+        rds.sendmsg(adapter, requester, Msg::to(&at(1, 5000), payload).with(&control)).expect("accepted");
     };
     operate(&mut nodes, 0, b"", 1);
     operate(&mut nodes, 0, b"heard", 2);

@@ -186,7 +186,7 @@ fn one_socket_does_not_wait_for_anothers_releases() {
     let (_, duration) = ground.takes(|ground| {
         ground.nodes.until("access ends", |nodes| {
             let (rds, adapter) = (&mut nodes.rds[OFFERS], &mut nodes.adapters[OFFERS]);
-            let _ = rds.sendmsg(adapter, other_peers, Msg::to(at(2, 4000), b"moves"));
+            let _ = rds.sendmsg(adapter, other_peers, Msg::to(&at(2, 4000), b"moves"));
             rds.free_mr(adapter, socket, RdmaCookie(0)) != Err(RdsError::Again)
         });
     });
@@ -290,7 +290,7 @@ fn a_release_behind_a_full_send_queue_breaks_nothing() {
         let part = memory.slice(cookies.len() * 100, 100).expect("inside");
         let control = Control { map: Some((part, RdmaFlags::empty())), ..Control::default() };
         let (rds, adapter) = (&mut ground.nodes.rds[OFFERS], &mut ground.nodes.adapters[OFFERS]);
-        let offered = rds.sendmsg(adapter, socket, Msg::to(at(1, 4000), b"use").with(&control));
+        let offered = rds.sendmsg(adapter, socket, Msg::to(&at(1, 4000), b"use").with(&control));
         cookies.push(offered.expect("room").expect("mapped"));
         sent += 1;
     }
@@ -338,7 +338,7 @@ fn a_region_that_is_used_up_keeps_nobody_waiting() {
     };
     let control = Control { rdma: Some(args), ..Control::default() };
     let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
-    rds.sendmsg(adapter, peer, Msg::to(at(OFFERS, 4000), b"used").with(&control)).expect("room");
+    rds.sendmsg(adapter, peer, Msg::to(&at(OFFERS, 4000), b"used").with(&control)).expect("room");
     ground.nodes.world.pass(MS);
     ground.stall(1);
     let breaks = ground.breaks();

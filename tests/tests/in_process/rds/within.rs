@@ -55,7 +55,7 @@ impl Ground {
 
     fn send(&mut self, payload: &[u8], control: &Control<'_>) -> Result<Option<RdmaCookie>, RdsError> {
         let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
-        rds.sendmsg(adapter, self.uses, Msg::to(at(0, 4001), payload).with(control))
+        rds.sendmsg(adapter, self.uses, Msg::to(&at(0, 4001), payload).with(control))
     }
 
     /// The first socket moves data between pieces of the memory's first half and what was offered; how it ends.
@@ -108,7 +108,7 @@ fn reads_and_writes() {
                     ..Control::default()
                 };
                 let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
-                let sent = rds.sendmsg(adapter, ground.offers, Msg::to(at(0, 4000), b"use").with(&control));
+                let sent = rds.sendmsg(adapter, ground.offers, Msg::to(&at(0, 4000), b"use").with(&control));
                 let cookie = sent.expect("accepted").expect("mapped");
                 assert_eq!(ground.nodes.receive(0, ground.uses, &mut [0; 8]).cookie, Some(cookie));
                 cookie
@@ -227,7 +227,7 @@ fn no_peer_uses_what_is_offered_within() {
     };
     let control = Control { rdma: Some(args), ..Control::default() };
     let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
-    rds.sendmsg(adapter, peer, Msg::to(at(0, 4001), b"x").with(&control)).expect("accepted");
+    rds.sendmsg(adapter, peer, Msg::to(&at(0, 4001), b"x").with(&control)).expect("accepted");
     let mut told = None;
     ground.nodes.until("it is denied", |nodes| {
         told = nodes.rds[1].take_notification(peer).expect("open");

@@ -217,7 +217,7 @@ impl Client {
         let mut bytes = [0; LEN];
         payload(Writer::Client, self.numbers(port).next as u32).fill(0, &mut bytes);
         let to = SocketAddr::new(self.server, port);
-        let sent = rds.sendmsg(adapter, self.sockets[socket], Msg::to(to, &bytes)).map(|_| ());
+        let sent = rds.sendmsg(adapter, self.sockets[socket], Msg::to(&to, &bytes)).map(|_| ());
         match sent {
             Ok(()) => {
                 self.numbers(port).next += 1;
@@ -257,7 +257,7 @@ impl Client {
         };
         let message = Message::new(kind, self.number(), values);
         let to = SocketAddr::new(self.server, PORT);
-        rds.sendmsg(adapter, self.sockets[0], Msg::to(to, &message.encode()))?;
+        rds.sendmsg(adapter, self.sockets[0], Msg::to(&to, &message.encode()))?;
         self.awaited = Awaited { reply: true, status: false, update };
         Ok(())
     }
@@ -317,7 +317,7 @@ impl Client {
             Control { rdma: Some(rdma), ..Control::default() }
         };
         let to = SocketAddr::new(self.server, PORT);
-        rds.sendmsg(adapter, self.sockets[0], Msg::to(to, payload).with(&control))?;
+        rds.sendmsg(adapter, self.sockets[0], Msg::to(&to, payload).with(&control))?;
         // The message of an operation that fails is lost.
         let reply = !fails && !case.is_silent();
         self.awaited = Awaited { reply, status: fails || case.is_told(), update: false };

@@ -129,7 +129,7 @@ pub(super) fn send_last<P: Platform>(
     // What is too little for what waits already is half of the next.
     for doubled in 0..16 {
         rds.set_send_buffer(socket, LEN << doubled)?;
-        match rds.sendmsg(adapter, socket, Msg::to(to, &message.encode())) {
+        match rds.sendmsg(adapter, socket, Msg::to(&to, &message.encode())) {
             Err(RdsError::Again) => {}
             result => return result.map(|_| ()),
         }

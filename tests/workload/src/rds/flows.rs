@@ -219,7 +219,7 @@ impl Flows {
         port: u16,
         bytes: &[u8],
     ) -> Result<bool, AppError> {
-        send(adapter, rds, self.sockets[socket], Msg::to(SocketAddr::new(self.peer, port), bytes))
+        send(adapter, rds, self.sockets[socket], Msg::to(&SocketAddr::new(self.peer, port), bytes))
     }
 }
 

@@ -251,7 +251,7 @@ impl Server {
                 send_last(adapter, rds, self.socket, client, &message)
             } else {
                 let sent =
-                    rds.sendmsg(adapter, self.socket, Msg::to(client, &message.encode()).with(&control));
+                    rds.sendmsg(adapter, self.socket, Msg::to(&client, &message.encode()).with(&control));
                 sent.map(|_| ())
             };
             match sent {

@@ -73,7 +73,7 @@ unsafe fn send<N: Node>(fd: i32, node: &N, profile: Profile, out: &Outgoing<'_>)
         // SAFETY: this function's contract.
         let (payload, control) = unsafe { (gather(out.parts, whole)?, out.args.control(iovs)?) };
         let control = (!control.is_empty()).then_some(&control);
-        Ok(rds.sendmsg(adapter, handle, Msg { to: out.to, payload, control, flags })?)
+        Ok(rds.sendmsg(adapter, handle, Msg { to: out.to.as_ref(), payload, control, flags })?)
     })?;
     if let Some(cookie) = cookie {
         // SAFETY: `cookie_at` is 0 or 8 bytes of the program, by the contract of the caller.
@@ -165,7 +165,7 @@ pub unsafe fn rds_lend<N: Node>(
             let payload = [unsafe { lent(&lies) }?];
             let lend = Lend { payload: &payload, flags: RdmaFlags::NOTIFY_ME, user_token: token };
             let control = Control { lend: Some(lend), ..Control::default() };
-            let message = Msg { to, payload: &[], control: Some(&control), flags };
+            let message = Msg { to: to.as_ref(), payload: &[], control: Some(&control), flags };
             Ok(inner.rds.sendmsg(inner.adapter, handle, message)?)
         })?;
         Ok(len as isize)

@@ -87,7 +87,7 @@ impl Peer {
         while let Ok(Arrival::Message(message)) =
             rds.recvmsg(adapter, *socket, &mut buffer, MsgFlags::empty())
         {
-            let back = Msg::to(message.from, &buffer[..message.len]);
+            let back = Msg::to(&message.from, &buffer[..message.len]);
             rds.sendmsg(adapter, *socket, back).expect("room");
         }
     }

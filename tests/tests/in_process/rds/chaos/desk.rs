@@ -148,7 +148,8 @@ impl Desk {
             };
             let control =
                 Control { map: own.is_none().then_some((region, rights)), dest: own, ..Control::default() };
-            let sent = hand.rds.sendmsg(hand.adapter, self.socket, Msg::to(to, &announcement).with(&control));
+            let sent =
+                hand.rds.sendmsg(hand.adapter, self.socket, Msg::to(&to, &announcement).with(&control));
             let cookie = match (sent, own) {
                 (Ok(mapped), own) => own.or(mapped).expect("one of both"),
                 (Err(error), own) => {
@@ -302,7 +303,7 @@ impl Desk {
             let len_of_message = if silent { 0 } else { 1 + random.below(6000) as usize };
             let len_of_message = len_of_message.min(hand.shared.settings.send_buffer);
             let payload = content(from, to, model.next_number(from, to), len_of_message);
-            match hand.rds.sendmsg(hand.adapter, self.socket, Msg::to(to, &payload).with(&control)) {
+            match hand.rds.sendmsg(hand.adapter, self.socket, Msg::to(&to, &payload).with(&control)) {
                 Ok(None) => {}
                 Ok(Some(cookie)) => panic!("{cookie:?} of what is no offer"),
                 Err(error) => {

@@ -338,7 +338,7 @@ impl Node {
                 known.drain(..known.len() - unacknowledged);
                 let bytes: usize = known.iter().sum();
                 let limit = self.shared.settings.send_buffer;
-                match rds.sendmsg(adapter, socket, Msg::to(to, &content(from, to, number, len))) {
+                match rds.sendmsg(adapter, socket, Msg::to(&to, &content(from, to, number, len))) {
                     Ok(_) => {
                         assert!(
                             !sender.pinned || bytes < limit,
@@ -388,7 +388,7 @@ impl Node {
             let [from, to] = [index, other].map(|node| at(node, LAST_PORT - 2 * service as u16));
             let mut model = self.shared.model.borrow_mut();
             let number = model.next_number(from, to);
-            match rds.sendmsg(adapter, last[service], Msg::to(to, &content(from, to, number, len))) {
+            match rds.sendmsg(adapter, last[service], Msg::to(&to, &content(from, to, number, len))) {
                 Ok(_) => drop(model.accepted(from, to, self.incarnation, len, false)),
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => break,
                 Err(error) => panic!("{from} to {to}: {error}"),

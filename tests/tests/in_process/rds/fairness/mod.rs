@@ -121,7 +121,7 @@ impl Ground {
     fn send_to_bad(&mut self) {
         let Honest { adapter, rds, .. } = &mut self.nodes[VICTIM];
         loop {
-            match rds.sendmsg(adapter, self.other, Msg::to(at(HONEST, PORT), &[7; 64])) {
+            match rds.sendmsg(adapter, self.other, Msg::to(&at(HONEST, PORT), &[7; 64])) {
                 Ok(_) => {}
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => return,
                 Err(error) => panic!("{error}"),
@@ -202,7 +202,7 @@ impl Ground {
         let Honest { adapter, rds, .. } = &mut self.nodes[VICTIM];
         let socket = rds.bind(at(VICTIM, OTHER_PORT)).expect("free");
         for other in 0..ENTRIES - (HONEST - 1) {
-            rds.sendmsg(adapter, socket, Msg::to(at(200 + other, PORT), &[])).expect("an entry");
+            rds.sendmsg(adapter, socket, Msg::to(&at(200 + other, PORT), &[])).expect("an entry");
         }
         rds.close(adapter, socket).expect("open");
         let mut memory = Some(self.memory);

@@ -70,7 +70,7 @@ impl Honest {
     pub fn send(&mut self, to: usize) {
         let number = self.sent[to];
         let bytes = message(self.index, number, len(self.index, to, number, self.long));
-        match self.rds.sendmsg(&mut self.adapter, self.socket, Msg::to(at(to, PORT), &bytes)) {
+        match self.rds.sendmsg(&mut self.adapter, self.socket, Msg::to(&at(to, PORT), &bytes)) {
             Ok(_) => self.sent[to] += 1,
             Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
             Err(error) => panic!("{} to {to}: {error}", self.index),

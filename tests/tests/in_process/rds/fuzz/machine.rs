@@ -128,7 +128,7 @@ fn run(seed: u64) -> Tally {
             let Ground { nodes, other, .. } = &mut ground;
             let Honest { adapter, rds, .. } = &mut nodes[VICTIM];
             let payload = vec![7; random.below(9000) as usize];
-            match rds.sendmsg(adapter, *other, Msg::to(at(HONEST, random.pick(&[0, 5000])), &payload)) {
+            match rds.sendmsg(adapter, *other, Msg::to(&at(HONEST, random.pick(&[0, 5000])), &payload)) {
                 Ok(_) | Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
                 Err(error) => panic!("{error}"),
             }

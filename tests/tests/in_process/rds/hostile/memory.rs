@@ -177,7 +177,7 @@ fn what_is_used_up_before_it_is_bound() {
             let part = memory.slice(number * 100, 100).expect("inside");
             let control = Control { map: Some((part, RdmaFlags::USE_ONCE)), ..Control::default() };
             let Hostile { rds, adapters, .. } = &mut hostile;
-            let sent = rds.sendmsg(&mut adapters[0], socket, Msg::to(to, b"use").with(&control));
+            let sent = rds.sendmsg(&mut adapters[0], socket, Msg::to(&to, b"use").with(&control));
             sent.expect("room").expect("mapped").rkey()
         });
         assert_eq!(hostile.rds.counters().windows_bound, 2);
@@ -235,7 +235,7 @@ fn a_denial_is_told_whatever_else_ends_the_connection() {
         (SocketAddr::new(address(1), 4000), Control { rdma: Some(args), ..Control::default() });
     hostile.send(ep, &[Frame { spoilt: true, ..frame(data(1, 10), 10) }]);
     let Hostile { rds, adapters, socket, .. } = &mut hostile;
-    rds.sendmsg(&mut adapters[0], *socket, Msg::to(to, b"after it").with(&control)).expect("accepted");
+    rds.sendmsg(&mut adapters[0], *socket, Msg::to(&to, b"after it").with(&control)).expect("accepted");
     // Both have come when the victim looks.
     hostile.let_time_pass(1);
     hostile.until("the frame is seen", |counters| counters.recv_drop_bad_checksum == 1);

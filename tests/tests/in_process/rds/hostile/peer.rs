@@ -296,7 +296,7 @@ impl Hostile {
     /// The victim sends to the hostile peer's port 4000.
     pub fn victim_sends(&mut self, payload: &[u8]) {
         let to = SocketAddr::new(address(1), 4000);
-        self.rds.sendmsg(&mut self.adapters[0], self.socket, Msg::to(to, payload)).expect("accepted");
+        self.rds.sendmsg(&mut self.adapters[0], self.socket, Msg::to(&to, payload)).expect("accepted");
     }
 
     /// The hostile peer's end of a connection goes.

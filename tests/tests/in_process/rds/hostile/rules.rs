@@ -388,12 +388,12 @@ fn a_map_with_all_ports_marked() {
     hostile.send(ep, &slots);
     hostile.until("the map", |counters| counters.cong_update_received == 1);
     let to = SocketAddr::new(address(1), 4000);
-    let refused = hostile.rds.sendmsg(&mut hostile.adapters[0], hostile.socket, Msg::to(to, b"x"));
+    let refused = hostile.rds.sendmsg(&mut hostile.adapters[0], hostile.socket, Msg::to(&to, b"x"));
     assert_eq!(refused, Err(RdsError::Congested));
     let own = SocketAddr::new(address(0), 4000);
     hostile
         .rds
-        .sendmsg(&mut hostile.adapters[0], hostile.socket, Msg::to(own, b"to itself"))
+        .sendmsg(&mut hostile.adapters[0], hostile.socket, Msg::to(&own, b"to itself"))
         .expect("not congested");
     assert_eq!(hostile.received(), [9]);
     hostile.fill(0);

@@ -54,7 +54,7 @@ impl Ground {
         };
         let control = Control { rdma: Some(args), ..Control::default() };
         let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
-        rds.sendmsg(adapter, self.sockets[0], Msg::to(at(1, 4001), b"done").with(&control)).map(|_| ())
+        rds.sendmsg(adapter, self.sockets[0], Msg::to(&at(1, 4001), b"done").with(&control)).map(|_| ())
     }
 
     /// Until node 0 has something to receive.
@@ -87,12 +87,12 @@ fn an_unbound_socket_neither_sends_nor_receives() {
     let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
     let socket = rds.socket().expect("a free one");
     assert_eq!(rds.local_address(socket), Err(RdsError::NotConnected));
-    let sent = rds.sendmsg(adapter, socket, Msg::to(at(1, 4000), b"x"));
+    let sent = rds.sendmsg(adapter, socket, Msg::to(&at(1, 4000), b"x"));
     assert_eq!(sent.map_err(|error| error.errno_for(Profile::Solaris)), Err(134));
     assert_eq!(rds.recvmsg(adapter, socket, &mut [0; 8], NONE), Err(RdsError::Again));
     rds.bind_socket(socket, at(0, 4000)).expect("free");
     assert_eq!(rds.local_address(socket), Ok(at(0, 4000)));
-    assert_eq!(rds.sendmsg(adapter, socket, Msg::to(at(1, 4000), b"x")), Ok(None));
+    assert_eq!(rds.sendmsg(adapter, socket, Msg::to(&at(1, 4000), b"x")), Ok(None));
     nodes.close();
 }
 
@@ -192,7 +192,7 @@ fn a_cookie_comes_beside_its_message() {
     let mut ground = Ground::new(95);
     let control = Control { dest: Some(ground.cookie), ..Control::default() };
     let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
-    rds.sendmsg(adapter, ground.sockets[1], Msg::to(at(0, 4000), b"use this").with(&control))
+    rds.sendmsg(adapter, ground.sockets[1], Msg::to(&at(0, 4000), b"use this").with(&control))
         .expect("accepted");
     ground.nodes.until("it arrives", |nodes| nodes.rds[0].counters().recv_queued == 1);
     let (arrival, beside, _) = ground.receive(0, 64).expect("there");
