@@ -26,7 +26,7 @@ macro_rules! ids {
 
                 #[inline]
                 pub(crate) const fn index(self) -> usize {
-                    self.0.get().wrapping_sub(1) as usize
+                    self.0.get() as usize - 1
                 }
             }
         )*

@@ -91,6 +91,7 @@ mod profile;
 mod protocol;
 mod rdma;
 mod reason;
+mod send_buffer;
 mod slot;
 mod socket;
 mod storage;

@@ -58,8 +58,6 @@ pub(crate) struct Limits {
     pub(crate) congested_common: u32,
     /// Maximum bytes of a message to a peer, to this node itself, and from a peer.
     pub(crate) longest_sent: usize,
-    /// Maximum bytes of a message to a peer in a single frame.
-    pub(crate) longest_at_once: usize,
     pub(crate) longest_local: usize,
     pub(crate) longest_received: usize,
 }
@@ -114,17 +112,13 @@ impl Limits {
             // At most the limit for receives, so that nodes with little memory do not send messages
             // that their like refuse.
             longest_sent: longest.min(reserve) * FRAGMENT_LEN,
-            longest_at_once: (longest.min(reserve) * FRAGMENT_LEN).min(FRAGMENT_LEN),
             longest_local: local.min(most) * FRAGMENT_LEN,
             longest_received: reserve * FRAGMENT_LEN,
         })
     }
-}
 
-impl Limits {
     /// Returns the frames that a connection may send without an acknowledgement request while
     /// `beyond` frames are in use beyond all shares.
-    #[inline]
     pub(crate) fn unasked(&self, beyond: u32) -> u32 {
         if self.is_plenty(beyond) { self.unasked_frames.max(UNASKED) } else { self.unasked_frames }
     }

@@ -6,6 +6,7 @@ use crate::error::RdsError;
 use crate::frames::Inbox;
 use crate::ids::{ConnectionId, OperationId, SocketHandle};
 use crate::profile::Profile;
+use crate::send_buffer::SendBuffer;
 use crate::slot::Slot;
 
 with_empty! {
@@ -26,11 +27,8 @@ with_empty! {
         pub(crate) bucket_next: u16 = 0,
         /// Bound address, IPv4 mapped; 0 while unbound.
         pub(crate) address: u128 = 0,
-        pub(crate) send_buffer: usize = 0,
-        /// Bytes accepted and not yet acknowledged by the peer.
-        pub(crate) send_bytes: usize = 0,
-        /// Messages accepted and not yet acknowledged.
-        pub(crate) send_messages: usize = 0,
+        /// Messages accepted and not yet acknowledged by peers.
+        pub(crate) sent: SendBuffer = SendBuffer::EMPTY,
         /// Unread messages.
         pub(crate) received: Inbox = Inbox::EMPTY,
         /// Bytes of unread messages, frames of their receives, and limit of bytes above which the
@@ -167,19 +165,16 @@ impl Socket {
         };
     }
 
-    /// Returns the connection and port of this destination, if it is that of the last message.
+    /// Returns the port of this destination, if its address is that of the last message.
     #[inline]
-    pub(crate) fn route_to(&self, to: &SocketAddr) -> Option<(ConnectionId, u16)> {
-        let (same, port) = match to {
-            SocketAddr::V4(v4) => {
-                (u64::from(u32::from_ne_bytes(v4.ip().octets())) == self.route_v4, v4.port())
+    pub(crate) fn port_on_route(&self, to: &SocketAddr) -> Option<u16> {
+        match to {
+            SocketAddr::V4(v4) if u64::from(u32::from_ne_bytes(v4.ip().octets())) == self.route_v4 => {
+                Some(v4.port())
             }
-            SocketAddr::V6(v6) => (v6.ip().to_bits() == self.route_to, v6.port()),
-        };
-        if !same {
-            return None;
+            SocketAddr::V6(v6) if v6.ip().to_bits() == self.route_to => Some(v6.port()),
+            _ => None,
         }
-        Some((self.route?, port))
     }
 
     /// Returns whether events precede the messages of the socket.
@@ -272,8 +267,7 @@ impl<'s> Sockets<'s> {
     #[inline]
     pub(crate) fn sent(&mut self, owner: SocketHandle, bytes: usize) {
         if let Ok(socket) = self.open_mut(owner) {
-            socket.send_bytes -= bytes;
-            socket.send_messages -= 1;
+            socket.sent.release(bytes);
         }
     }
 

@@ -87,10 +87,10 @@ impl<'s> Connections<'s> {
         self.entries.get_mut(id.index()).unwrap_or(&mut self.nowhere)
     }
 
-    /// Returns the connection of a cookie, which the device may have forged.
+    /// Returns the connection of a socket's route, or of a cookie, which the device may have forged.
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.entries.get_mut(id.index())
+    pub(crate) fn get_mut(&mut self, id: Option<ConnectionId>) -> Option<&mut Connection> {
+        self.entries.get_mut(id.map_or(usize::MAX, ConnectionId::index))
     }
 
     /// Decodes a cookie, if it belongs to a connection's current endpoint.

@@ -5,6 +5,7 @@ use dat_nostd::Instant;
 use crate::frames::Queue;
 use crate::ids::{FrameId, MessageId};
 use crate::limits::Limits;
+use crate::send_buffer::SendBuffer;
 use crate::wire::{FRAGMENT_LEN, MAX_MESSAGE_LEN, fragments};
 
 /// Interval of messages that request an acknowledgement, as in Linux.
@@ -91,13 +92,12 @@ impl Tx {
         self.in_flight() + 1 < depth as u64
     }
 
-    /// Returns whether a socket with `outstanding` of `buffer` bytes, including the new message,
-    /// must request an acknowledgement: from half of the buffer on, unless a request is in flight
-    /// and many more such messages fit.
-    #[inline]
-    pub(crate) const fn hurries(&self, outstanding: usize, buffer: usize, len: usize) -> bool {
-        outstanding >= buffer / 2
-            && (self.asked <= self.highest_ack || outstanding >= buffer || len >= buffer / 8)
+    /// Returns whether a message of `len` bytes must request an acknowledgement because of its
+    /// socket's send buffer: from half of the buffer on, unless a request is in flight and many
+    /// more such messages fit.
+    pub(crate) const fn hurries(&self, sent: &SendBuffer, len: usize) -> bool {
+        let is_answered = self.asked <= self.highest_ack;
+        !sent.is_ample(len) && (is_answered || sent.is_filled_by(len) || len >= sent.limit() / 8)
     }
 
     /// Returns whether message `sequence`, with its last frame in post `number`, requests an
@@ -115,7 +115,6 @@ impl Tx {
         answers
     }
 
-    #[inline]
     pub(crate) const fn note_asked(&mut self, sequence: u64, number: u64) {
         (self.asked, self.asked_post) = (sequence, number);
     }

@@ -7,15 +7,18 @@ use crate::wire::FRAME_LEN;
 /// Distance between frames in bytes, a multiple of the cache line.
 pub(crate) const STRIDE: usize = FRAME_LEN.next_multiple_of(64);
 /// Distance between frames in quadwords.
-pub(crate) const WORDS: usize = STRIDE / 8;
+const WORDS: usize = STRIDE / 8;
 /// Headers without payload per frame, one cache line each.
 pub(crate) const HEADERS_PER_FRAME: usize = STRIDE / 64;
+
+/// Memory of a frame as quadwords: the header's six, then the payload's.
+pub(crate) type Block = [DmaWord; WORDS];
 
 /// DMA memory in blocks of [`STRIDE`] bytes; ordinary memory in unit tests.
 pub(crate) struct Memory {
     blocks: DmaBlocks<WORDS>,
     #[cfg(test)]
-    plain: std::vec::Vec<[DmaWord; WORDS]>,
+    plain: std::vec::Vec<Block>,
 }
 
 impl Memory {
@@ -34,7 +37,7 @@ impl Memory {
     }
 
     #[inline]
-    pub(crate) fn block(&self, index: usize) -> Option<&[DmaWord; WORDS]> {
+    pub(crate) fn block(&self, index: usize) -> Option<&Block> {
         #[cfg(test)]
         if !self.plain.is_empty() {
             return self.plain.get(index);
@@ -53,6 +56,6 @@ impl Memory {
 
 /// Returns the virtual address of a block.
 #[inline]
-pub(crate) fn address_of(block: &[DmaWord; WORDS]) -> u64 {
+pub(crate) fn address_of(block: &Block) -> u64 {
     block.as_ptr().addr() as u64
 }

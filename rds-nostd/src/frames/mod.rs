@@ -22,8 +22,8 @@ use crate::words;
 pub(crate) use arena::{Arena, SHORT};
 pub(crate) use inbox::{Inbox, Place, Unread};
 pub(crate) use lent::{Lent, frames_of_lent, header_place};
+use memory::{Block, address_of};
 pub(crate) use memory::{HEADERS_PER_FRAME, Memory, STRIDE};
-use memory::{WORDS, address_of};
 pub(crate) use queue::Queue;
 pub(crate) use ring::{Ready, Ring, Rings};
 pub(crate) use shares::Shares;
@@ -81,27 +81,27 @@ with_empty! {
     pub(crate) struct Frame {
         /// Next frame of the message, or of the free list.
         pub(crate) next: Option<FrameId> = None,
-        pub(crate) used: Use = Use::Free,
-        pub(crate) marks: Marks = Marks::empty(),
         /// Next message of its queue.
         pub(crate) next_message: Option<MessageId> = None,
         /// Record of the next message, if `next_message` is an arena; otherwise 0.
         next_record: u16 = 0,
         /// RDMA operation of the message, until it completes.
         pub(crate) operation: Option<OperationId> = None,
+        /// Connection whose share the frame counts against; none for loopback messages.
+        pub(crate) connection: Option<ConnectionId> = None,
+        pub(crate) marks: Marks = Marks::empty(),
+        pub(crate) flags: u8 = 0,
+        pub(crate) used: Use = Use::Free,
         /// Frames linked so far; fragments for an outgoing message with a lent payload, because its
         /// frames contain many headers each.
         pub(crate) frames: u16 = 0,
         /// Sent message: frames posted so far. Frame in a ring: number of its receive.
         pub(crate) posted: u16 = 0,
-        /// Connection whose share the frame counts against; none for loopback messages.
-        pub(crate) connection: Option<ConnectionId> = None,
         pub(crate) sport: u16 = 0,
         pub(crate) dport: u16 = 0,
         /// Slot of the sending socket, which `generation` distinguishes from later ones; or of the
         /// receiving socket.
         pub(crate) socket: u16 = 0,
-        pub(crate) flags: u8 = 0,
         /// Sent message: generation of its socket. Unread message: link back to the previous place
         /// of its inbox.
         pub(crate) generation: u32 = 0,
@@ -294,44 +294,39 @@ impl<'s> Frames<'s> {
 
     /// Frees the messages at the head of a queue, up to `end`, while `over` returns true. Returns
     /// the number of their frames.
-    #[inline]
     pub(crate) fn give_run(
         &mut self,
         queue: &mut Queue,
         end: Option<MessageId>,
         mut over: impl FnMut(&Frame) -> bool,
     ) -> u32 {
-        let (mut next, mut free, mut count, mut more) = (queue.head(), self.free, 0, 0);
-        while next != end
-            && let Some(message) = next
-            && let Some(frame) = self.table.get_mut(message.first().index())
+        let index =
+            |message: Option<MessageId>| message.map_or(usize::MAX, |message| message.first().index());
+        let (mut next, mut free, before) = (queue.head(), self.free, self.free_count);
+        while index(next) != index(end)
+            && let Some(frame) = self.table.get_mut(index(next))
             && over(frame)
         {
-            next = frame.next_message;
             frame.used = Use::Free;
             let rest = core::mem::replace(&mut frame.next, free);
-            free = Some(message.first());
-            count += 1;
+            free = core::mem::replace(&mut next, frame.next_message).map(MessageId::first);
+            self.free_count += 1;
             if let Some(rest) = rest {
                 self.free = free;
-                more += self.give_message(MessageId::starting(rest));
+                self.give_message(MessageId::starting(rest));
                 free = self.free;
             }
         }
         queue.drop_head(next);
         self.free = free;
-        self.free_count += count as usize;
-        count + more
+        (self.free_count - before) as u32
     }
 
     /// Takes a frame for a new message of one frame, which `describe` fills in.
     #[inline]
     pub(crate) fn begin(&mut self, used: Use, describe: impl FnOnce(&mut Frame)) -> Option<MessageId> {
-        let id = self.free?;
-        let frame = self.table.get_mut(id.index())?;
-        self.free = frame.next;
-        self.free_count -= 1;
-        describe(frame.become_message(used));
+        let id = self.take(used)?;
+        describe(self.at_mut(id).become_message(used));
         Some(MessageId::starting(id))
     }
 
@@ -353,34 +348,28 @@ impl<'s> Frames<'s> {
         Some(message)
     }
 
-    /// Fills a frame with a single-frame message of a socket that is sent immediately, as post
-    /// `post`, and appends it to a queue. Returns the message and its virtual address, or `None`
-    /// without a free frame.
+    /// Takes a frame for a single-frame message of a socket that is sent immediately, as post
+    /// `post`, and appends it to a queue. Returns its memory for [`fill`], or `None` without a free
+    /// frame.
     #[inline(always)]
     pub(crate) fn push_to_send(
         &mut self,
         queue: &mut Queue,
         header: &Header,
-        payload: &[u8],
         (owner, post): (SocketHandle, u64),
-    ) -> Option<(MessageId, u64)> {
-        let id = self.free?;
-        let frame = self.table.get_mut(id.index())?;
-        let words = self.memory.block(id.index())?;
-        let (head, body) = words.split_first_chunk::<HEADER_WORDS>()?;
-        write(head, &header.to_words());
-        words::put(body, payload);
-        let address = address_of(words);
-        self.free = frame.next;
+    ) -> Option<&Block> {
+        let index = self.free.map_or(usize::MAX, FrameId::index);
+        let frame = self.table.get_mut(index)?;
+        let block = self.memory.block(index)?;
+        let message = core::mem::replace(&mut self.free, frame.next).map(MessageId::starting);
         self.free_count -= 1;
         frame.become_message(Use::Send);
-        (frame.posted, frame.connection) = (1, None);
-        (frame.sport, frame.dport, frame.flags) = (header.sport, header.dport, header.flags.bits());
+        (frame.posted, frame.connection, frame.flags) = (1, None, 0);
+        (frame.sport, frame.dport, frame.len) = (header.sport, header.dport, header.len);
         (frame.socket, frame.generation) = (owner.slot, owner.generation);
-        (frame.len, frame.sequence, frame.last_post) = (header.len, header.sequence, post);
-        let message = MessageId::starting(id);
-        self.push_back(queue, message);
-        Some((message, address))
+        (frame.sequence, frame.last_post) = (header.sequence, post);
+        queue.push(self.table, message);
+        Some(block)
     }
 
     /// Appends `frame` to a message, after its last frame `last`.
@@ -465,7 +454,7 @@ impl<'s> Frames<'s> {
 
     /// Returns a frame's memory as quadwords: the header's six, then the payload's.
     #[inline]
-    fn words(&self, frame: FrameId) -> Option<&[DmaWord; WORDS]> {
+    fn words(&self, frame: FrameId) -> Option<&Block> {
         self.memory.block(frame.index())
     }
 
@@ -574,6 +563,16 @@ impl<'s> Frames<'s> {
             word.store(value.to_le());
         }
     }
+}
+
+/// Writes header and payload of a single-frame message to its memory. Returns the virtual address.
+#[inline(always)]
+pub(crate) fn fill(block: &Block, header: &Header, payload: &[u8]) -> u64 {
+    if let Some((head, body)) = block.split_first_chunk::<HEADER_WORDS>() {
+        write(head, &header.to_words());
+        words::put(body, payload);
+    }
+    address_of(block)
 }
 
 #[inline]

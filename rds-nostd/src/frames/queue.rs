@@ -1,6 +1,6 @@
 //! First-in first-out lists in the table of frames.
 
-use crate::frames::Frames;
+use crate::frames::{Frame, Frames};
 use crate::ids::MessageId;
 
 /// A list of messages.
@@ -17,12 +17,25 @@ impl Queue {
         self.head
     }
 
+    pub(crate) const fn tail(&self) -> Option<MessageId> {
+        self.tail
+    }
+
     pub(crate) const fn is_empty(&self) -> bool {
         self.head.is_none()
     }
 
-    /// Removes the first message; `next` is its successor.
+    /// Appends a message of this table of frames, without a successor.
     #[inline]
+    pub(super) fn push(&mut self, table: &mut [Frame], message: Option<MessageId>) {
+        match table.get_mut(self.tail.map_or(usize::MAX, |tail| tail.first().index())) {
+            Some(last) => last.next_message = message,
+            None => self.head = message,
+        }
+        self.tail = message;
+    }
+
+    /// Removes the first message; `next` is its successor.
     pub(crate) const fn drop_head(&mut self, next: Option<MessageId>) {
         self.head = next;
         if next.is_none() {
@@ -35,11 +48,7 @@ impl Frames<'_> {
     /// Appends a message without a successor to a queue.
     #[inline]
     pub(crate) fn push_back(&mut self, queue: &mut Queue, message: MessageId) {
-        match queue.tail {
-            Some(tail) => self.message_mut(tail).next_message = Some(message),
-            None => queue.head = Some(message),
-        }
-        queue.tail = Some(message);
+        queue.push(self.table, Some(message));
     }
 
     #[inline]
@@ -52,10 +61,10 @@ impl Frames<'_> {
         Some(message)
     }
 
-    /// Returns the successor of `message` in its queue.
-    #[inline]
-    pub(crate) fn next_message(&self, message: MessageId) -> Option<MessageId> {
-        self.message(message).next_message
+    /// Returns the messages of a queue from `first` on.
+    pub(crate) fn messages(&self, first: Option<MessageId>) -> impl Iterator<Item = (MessageId, &Frame)> {
+        let entry = |message: MessageId| (message, self.message(message));
+        core::iter::successors(first.map(entry), move |(_, frame)| frame.next_message.map(entry))
     }
 }
 
@@ -105,7 +114,7 @@ mod tests {
                 let mut next = queue.head();
                 while let Some(message) = next {
                     walked.push((message, usize::from(frames.message(message).frames)));
-                    next = frames.next_message(message);
+                    next = frames.message(message).next_message;
                 }
                 prop_assert_eq!(walked, model.iter().copied().collect::<Vec<_>>());
             }

@@ -5,13 +5,15 @@
 pub(crate) struct Shares {
     share: u32,
     common: u32,
+    /// Frames in use below which the share alone has space for two more.
+    ample: u32,
     /// Frames in use beyond shares, of all users together.
     beyond: u32,
 }
 
 impl Shares {
     pub(crate) const fn new(share: u32, common: u32) -> Self {
-        Self { share, common, beyond: 0 }
+        Self { share, common, ample: share.saturating_sub(1), beyond: 0 }
     }
 
     pub(crate) const fn share(&self) -> u32 {
@@ -44,7 +46,7 @@ impl Shares {
     /// Returns whether the share alone has space for two more frames.
     #[inline]
     pub(crate) const fn has_two(&self, used: u32) -> bool {
-        used + 1 < self.share
+        used < self.ample
     }
 
     #[inline]
@@ -70,6 +72,15 @@ impl Shares {
         if *used >= self.share {
             self.beyond -= 1;
         }
+    }
+
+    /// Takes common frames, as a user that has used up its share.
+    pub(crate) const fn take_common(&mut self, count: u32) {
+        self.beyond += count;
+    }
+
+    pub(crate) const fn give_common(&mut self, count: u32) {
+        self.beyond -= count;
     }
 
     #[inline]

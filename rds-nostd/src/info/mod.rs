@@ -8,13 +8,12 @@
 pub(crate) mod binary;
 pub(crate) mod table;
 
-use core::iter::successors;
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
 
 use crate::connection::{Connection, State};
-use crate::ids::{ConnectionId, MessageId};
+use crate::frames::Frame;
 use crate::io::Rds;
 use crate::io::service_level;
 use crate::rdma::MAX_RDMA_LEN;
@@ -148,17 +147,18 @@ impl Rds<'_> {
 
     /// Returns the messages that wait to be sent.
     pub fn send_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
-        self.protocol().connections.iter().flat_map(move |(id, connection)| {
-            self.messages_from(connection.tx.next).map(move |message| self.sent_message(id, message))
+        self.protocol().connections.iter().flat_map(move |(_, connection)| {
+            let unsent = self.protocol().frames.messages(connection.tx.next);
+            unsent.map(move |(_, frame)| self.sent_message(connection, frame))
         })
     }
 
     /// Returns the messages that were sent and wait for acknowledgement.
     pub fn retransmit_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
-        self.protocol().connections.iter().flat_map(move |(id, connection)| {
-            let (sent, unsent) = (connection.tx.queue.head(), connection.tx.next);
-            let sent = self.messages_from(sent).take_while(move |message| Some(*message) != unsent);
-            sent.map(move |message| self.sent_message(id, message))
+        self.protocol().connections.iter().flat_map(move |(_, connection)| {
+            let queued = self.protocol().frames.messages(connection.tx.queue.head());
+            let sent = queued.take_while(move |(message, _)| Some(*message) != connection.tx.next);
+            sent.map(move |(_, frame)| self.sent_message(connection, frame))
         })
     }
 
@@ -175,20 +175,14 @@ impl Rds<'_> {
         })
     }
 
-    fn sent_message(&self, id: ConnectionId, message: MessageId) -> MessageInfo {
-        let Connection { foreign, tos, .. } = *self.protocol().connections.at(id);
-        let frame = self.protocol().frames.message(message);
+    fn sent_message(&self, connection: &Connection, frame: &Frame) -> MessageInfo {
         MessageInfo {
             sequence: frame.sequence,
             len: frame.len,
             local: SocketAddr::new(address(self.protocol().local), frame.sport),
-            foreign: SocketAddr::new(address(foreign), frame.dport),
-            tos,
+            foreign: SocketAddr::new(address(connection.foreign), frame.dport),
+            tos: connection.tos,
         }
-    }
-
-    fn messages_from(&self, first: Option<MessageId>) -> impl Iterator<Item = MessageId> + use<'_> {
-        successors(first, |&message| self.protocol().frames.next_message(message))
     }
 
     /// Returns all open sockets.
@@ -231,13 +225,13 @@ impl Rds<'_> {
 fn socket_info(slot: usize, socket: &Socket, acknowledged: usize) -> SocketInfo {
     let at = |key: u128, port: u16| (key != 0).then(|| SocketAddr::new(address(key), port));
     SocketInfo {
-        send_buffer: socket.send_buffer,
+        send_buffer: socket.sent.limit(),
         receive_buffer: socket.receive_buffer,
         bound: at(socket.address, socket.port),
         connected: at(socket.peer, socket.peer_port),
         inode: u64::from(socket.generation) << 16 | slot as u64,
         tos: socket.tos,
-        unacknowledged: socket.send_bytes - acknowledged,
+        unacknowledged: socket.sent.bytes() - acknowledged,
         unread: socket.receive_bytes,
     }
 }

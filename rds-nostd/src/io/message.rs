@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 
 use dat_nostd::{Adapter, Platform};
 
+use crate::connection::State;
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, SocketHandle};
 use crate::io::post::Wire;
@@ -60,24 +61,14 @@ impl Rds<'_> {
         if !MsgFlags::DONTWAIT.union(MsgFlags::MORE).contains(message.flags) {
             return Err(RdsError::NotSupported);
         }
-        let Some(to) = message.to else { return self.send_to_peer(adapter, from, message) };
-        let is_plain = message.control.is_none() && !message.flags.contains(MsgFlags::MORE);
-        if is_plain && self.protocol.send(from, to, message.payload, &mut Wire(adapter)) {
+        let Msg { to, payload, control, flags } = message;
+        let peer = if to.is_none() { Some(self.peer_address(from)?) } else { None };
+        let Some(to) = to.or(peer.as_ref()) else { return Err(RdsError::NotConnected) };
+        let is_plain = control.is_none() && !flags.contains(MsgFlags::MORE);
+        if is_plain && self.protocol.send(from, to, payload, &mut Wire(adapter)) {
             return Ok(None);
         }
-        self.node(adapter).send_slow(from, to, (message.payload, message.flags), message.control)
-    }
-
-    /// Sends a message to the destination of [`connect`](Self::connect).
-    #[inline(never)]
-    fn send_to_peer<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        from: SocketHandle,
-        message: Msg<'_>,
-    ) -> Result<Option<RdmaCookie>, RdsError> {
-        let to = self.peer_address(from)?;
-        self.sendmsg(adapter, from, Msg { to: Some(&to), ..message })
+        self.node(adapter).send_slow(from, to, (payload, flags), control)
     }
 
     /// Returns the next item for the application, in Linux's order: notifications of RDMA
@@ -124,8 +115,8 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     ) -> Result<Option<RdmaCookie>, RdsError> {
         let Some(control) = control.filter(|control| !control.is_empty()) else {
             let composed = self.compose(from, (to, Body::Copied(payload)), true)?;
-            if let Some(outgoing) = composed.filter(|_| !flags.contains(MsgFlags::MORE)) {
-                self.transmit(outgoing.connection);
+            if let Some((connection, _)) = composed.filter(|_| !flags.contains(MsgFlags::MORE)) {
+                self.transmit(connection);
             }
             return Ok(None);
         };
@@ -150,11 +141,11 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         match self.attach(from, outgoing, control) {
             Ok(cookie) => {
                 self.protocol.enqueue(outgoing, from);
-                self.transmit(outgoing.connection);
+                self.transmit(outgoing.0);
                 Ok(cookie)
             }
             Err(error) => {
-                self.protocol.frames.give_message(outgoing.message);
+                self.protocol.frames.give_message(outgoing.1);
                 Err(error)
             }
         }
@@ -177,7 +168,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
 
     /// Posts queued messages, as many as possible. Connects first if necessary.
     fn transmit(&mut self, id: ConnectionId) {
-        if self.protocol.is_up(id) {
+        if self.protocol.connection(id).state == State::Up {
             return self.flush(id);
         }
         let now = self.adapter.now();

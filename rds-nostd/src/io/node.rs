@@ -12,6 +12,7 @@ use crate::io::Rds;
 use crate::io::objects::choose_burst;
 use crate::profile::Profile;
 use crate::rdma::RdmaNotify;
+use crate::send_buffer::SendBuffer;
 use crate::socket::{Socket, Transport, is_unicast, key};
 
 impl Rds<'_> {
@@ -23,7 +24,7 @@ impl Rds<'_> {
         let protocol = &mut self.protocol;
         let config = &protocol.config;
         protocol.sockets.create(Socket {
-            send_buffer: config.send_buffer,
+            sent: SendBuffer::new(config.send_buffer),
             receive_buffer: config.receive_buffer,
             polled_generation: protocol.map_generation,
             profile: config.profile,
@@ -193,7 +194,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn unacknowledged_bytes(&self, handle: SocketHandle) -> Result<usize, RdsError> {
-        let sent = self.protocol.sockets.open(handle)?.send_bytes;
+        let sent = self.protocol.sockets.open(handle)?.sent.bytes();
         Ok(sent - self.protocol.acknowledged_early(handle).1)
     }
 
@@ -202,7 +203,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn unacknowledged(&self, handle: SocketHandle) -> Result<usize, RdsError> {
-        let sent = self.protocol.sockets.open(handle)?.send_messages;
+        let sent = self.protocol.sockets.open(handle)?.sent.messages();
         Ok(sent - self.protocol.acknowledged_early(handle).0)
     }
 

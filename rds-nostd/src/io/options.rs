@@ -125,7 +125,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn set_send_buffer(&mut self, handle: SocketHandle, bytes: usize) -> Result<(), RdsError> {
-        self.protocol.sockets.open_mut(handle)?.send_buffer = bytes;
+        self.protocol.sockets.open_mut(handle)?.sent.set_limit(bytes);
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn send_buffer(&self, handle: SocketHandle) -> Result<usize, RdsError> {
-        Ok(self.protocol.sockets.open(handle)?.send_buffer)
+        Ok(self.protocol.sockets.open(handle)?.sent.limit())
     }
 
     /// Sets the unread bytes above which the port is congested for peers (`SO_RCVBUF`).
@@ -278,7 +278,7 @@ impl Rds<'_> {
         } else if core::mem::replace(&mut socket.polled_generation, generation) != generation {
             mask |= PollMask::IN | PollMask::RDNORM | PollMask::WRBAND;
         }
-        if socket.send_buffer > 0 && has_room {
+        if socket.sent.limit() > 0 && has_room {
             mask |= PollMask::OUT | PollMask::WRNORM;
         }
         Ok(mask)

@@ -53,12 +53,16 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         match post {
             Post::Map => {
                 let segment = flow.map_fragment();
-                Wire(self.adapter).post(&flow.connection.objects, &segment).map_err(of_send)?;
+                Wire(self.adapter)
+                    .post(&flow.connection.objects, &segment)
+                    .map_err(|error| (false, error))?;
                 flow.map_fragment_posted(segment.signal);
             }
             Post::Acknowledgement => {
                 let segment = flow.acknowledgement();
-                Wire(self.adapter).post(&flow.connection.objects, &segment).map_err(of_send)?;
+                Wire(self.adapter)
+                    .post(&flow.connection.objects, &segment)
+                    .map_err(|error| (false, error))?;
                 flow.acknowledgement_posted();
             }
             Post::Fragment => post_fragment(self.adapter, &mut flow)?,
@@ -126,18 +130,8 @@ impl<P: Platform> Outlet for Wire<'_, '_, P> {
     fn post(&mut self, objects: &Objects, segment: &Segment) -> DatResult<()> {
         let ep = EpHandle::from_bits(objects.ep);
         let iov = [LmrTriplet::new(objects.lmr_context, segment.address, segment.len.into())];
-        // The compiler needs constant flags.
-        let flags = |signal| Segment { signal, ..*segment }.flags();
-        match segment.signal {
-            false => self.0.ep_post_send(ep, &iov, segment.cookie, flags(false)),
-            true => self.0.ep_post_send(ep, &iov, segment.cookie, flags(true)),
-        }
+        self.0.ep_post_send(ep, &iov, segment.cookie, segment.flags())
     }
-}
-
-/// Marks the error of a SEND.
-const fn of_send(error: DatReturn) -> (bool, DatReturn) {
-    (false, error)
 }
 
 #[cold]
@@ -161,7 +155,7 @@ fn post_fragment<P: Platform>(
             adapter.ep_post_send(ep, segments, segment.cookie, segment.flags())
         }
     };
-    posted.map_err(of_send)?;
+    posted.map_err(|error| (false, error))?;
     flow.segment_posted(&mut burst, segment.signal);
     flow.end(&burst);
     Ok(())

@@ -140,7 +140,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     pub(crate) fn attach(
         &mut self,
         from: SocketHandle,
-        Outgoing { connection, message }: Outgoing,
+        (connection, message): Outgoing,
         control: &Control<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
         if let Some(lend) = &control.lend {

@@ -3,8 +3,8 @@
 use dat_nostd::{Duration, Instant};
 
 use crate::connection::{Absent, AbsentPeers, Connection, State};
-use crate::frames::{Frames, Marks, Queue};
-use crate::ids::{ConnectionId, MessageId, SocketHandle};
+use crate::frames::{Marks, Queue};
+use crate::ids::{ConnectionId, SocketHandle};
 use crate::protocol::Protocol;
 
 /// Time after which an unreachable peer may be evicted.
@@ -36,7 +36,6 @@ impl Protocol<'_> {
         // Common frames in use without this connection and all absent peers.
         let own = tx.frames.saturating_sub(self.sending.share());
         let others = self.sending.beyond().saturating_sub(self.absent.frames() + own);
-        let lends = |message: &MessageId| self.frames.message(*message).is(Marks::LENT);
         connection.state == State::Down
             && reconnect.is_backoff_exhausted()
             && self.now >= reconnect.reachable_at + UNREACHABLE
@@ -46,7 +45,7 @@ impl Protocol<'_> {
             && tx.frames <= self.sending.common() / 2
             && tx.frames <= self.sending.common().saturating_sub(others)
             && !self.holds_memory(connection)
-            && !messages(&self.frames, tx.queue).any(|message| lends(&message))
+            && !self.frames.messages(tx.queue.head()).any(|(_, descriptor)| descriptor.is(Marks::LENT))
     }
 
     /// Moves the messages of an unreachable peer out of its entry, which the caller reuses.
@@ -76,7 +75,7 @@ impl Protocol<'_> {
             let Some(longest) = self.absent.take_longest() else { break };
             self.drop_absent(longest);
         }
-        self.take_common(peer.frames);
+        self.sending.take_common(peer.frames);
         if let Some(longest) = self.absent.put(peer) {
             self.drop_absent(longest);
         }
@@ -86,7 +85,7 @@ impl Protocol<'_> {
     pub(crate) fn move_in(&mut self, id: ConnectionId) {
         let Connection { foreign, tos, .. } = self.connections.at(id);
         let Some(peer) = self.absent.take(*foreign, *tos) else { return };
-        self.give_common(peer.frames);
+        self.sending.give_common(peer.frames);
         let Connection { tx, reconnect, .. } = self.connections.at_mut(id);
         self.sending.take(&mut tx.frames, peer.frames);
         (tx.queue, tx.next, tx.next_sequence) = (peer.queue, peer.queue.head(), peer.next_sequence);
@@ -107,7 +106,7 @@ impl Protocol<'_> {
             self.frames.give_message(message);
             self.counters.send_drop_unreachable += 1;
         }
-        self.give_common(peer.frames);
+        self.sending.give_common(peer.frames);
     }
 
     /// Drops messages of a socket to absent peers: to one peer and port, or all.
@@ -127,26 +126,10 @@ impl Protocol<'_> {
                 self.settle(message);
                 let count = self.frames.give_message(message);
                 peer.frames -= count;
-                self.give_common(count);
+                self.sending.give_common(count);
             }
             peer.queue = kept;
         });
         self.absent = absent;
     }
-
-    /// Counts frames as common ones, as for a user that has used up its share.
-    fn take_common(&mut self, count: u32) {
-        let mut used = self.sending.share();
-        self.sending.take(&mut used, count);
-    }
-
-    fn give_common(&mut self, count: u32) {
-        let mut used = self.sending.share() + count;
-        self.sending.give(&mut used, count);
-    }
-}
-
-/// Returns the messages of a queue.
-fn messages<'f>(frames: &'f Frames<'_>, queue: Queue) -> impl Iterator<Item = MessageId> + 'f {
-    core::iter::successors(queue.head(), |message| frames.next_message(*message))
 }

@@ -5,7 +5,8 @@ use dat_nostd::SendDto;
 use crate::connection::Cookie;
 use crate::frames::{Lent, Marks, header_place};
 use crate::ids::{FrameId, MessageId};
-use crate::protocol::dispatch::{Flow, LentPart, Post, Segment};
+use crate::protocol::dispatch::{Flow, Post, Segment};
+use crate::rdma::Iov;
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, HEADER_WORDS, Header, fragment_len};
 
 /// The first unsent message of a connection, from its first fragment that is not posted.
@@ -90,7 +91,7 @@ impl<'f, 's> Flow<'f, 's> {
         if let Some(Lent { address, lmr_context, .. }) = burst.lent {
             let address = address + (posted * FRAGMENT_LEN) as u64;
             (place, len) = (header_place(burst.posted), HEADER_LEN as u32);
-            part = Some(LentPart { address, len: payload_len, lmr_context });
+            part = Some(Iov::new(0, lmr_context, address, payload_len));
         }
         let address = self.frames.write_header_at(burst.frame.index(), place, &burst.header);
         let cookie = Cookie::numbered(tx.cookies, number);

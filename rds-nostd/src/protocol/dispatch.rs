@@ -42,7 +42,7 @@ pub(crate) struct Segment {
     pub(crate) address: u64,
     pub(crate) len: u32,
     /// Payload after it, if that is lent.
-    pub(crate) lent: Option<LentPart>,
+    pub(crate) lent: Option<Iov>,
     pub(crate) cookie: u64,
     /// With CQE; wakes the peer; waits for preceding RDMA reads.
     pub(crate) signal: bool,
@@ -66,14 +66,6 @@ impl Segment {
         flags.set(CompletionFlags::BARRIER_FENCE, self.fence);
         flags
     }
-}
-
-/// Part of a lent payload in a fragment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LentPart {
-    pub(crate) address: u64,
-    pub(crate) len: u32,
-    pub(crate) lmr_context: u32,
 }
 
 /// A connection with all that it needs to send.
@@ -228,9 +220,8 @@ impl<'f, 's> Flow<'f, 's> {
 
     /// Returns the segments of a fragment of the first unsent message, whose payload is lent.
     #[cold]
-    pub(crate) fn parts_of(&self, part: &LentPart) -> ([Iov; GATHER - 1], usize) {
-        let whole = Iov::new(0, part.lmr_context, part.address, part.len);
-        let alone = ([whole; GATHER - 1], 1);
+    pub(crate) fn parts_of(&self, part: &Iov) -> ([Iov; GATHER - 1], usize) {
+        let alone = ([*part; GATHER - 1], 1);
         let lent = self.connection.tx.next.and_then(|message| self.frames.message(message).lent());
         match lent.filter(|_| part.lmr_context == Lent::SCATTERED) {
             // The limit of segments per fragment was checked in `check_loan`.

@@ -53,24 +53,17 @@ impl Protocol<'_> {
     /// Queues a message without payload between these ports. Returns false, without side effects,
     /// if frames are short.
     fn queue_echo(&mut self, id: ConnectionId, (sport, dport): (u16, u16), flags: Flags) -> bool {
-        let Self { connections, frames, sending, .. } = self;
-        let tx = &mut connections.at_mut(id).tx;
-        if sending.fair_room(tx.frames) == 0 {
+        let tx = &mut self.connections.at_mut(id).tx;
+        if self.sending.fair_room(tx.frames) == 0 {
             return false;
         }
-        let message = frames.begin(Use::Send, |frame| {
+        let message = self.frames.begin(Use::Send, |frame| {
             (frame.sport, frame.dport, frame.flags, frame.len) = (sport, dport, flags.bits(), 0);
             frame.marks = Marks::PONG | Marks::SETTLED;
-            (frame.connection, frame.sequence) = (Some(id), tx.next_sequence);
         });
         let Some(message) = message else { return false };
-        sending.take(&mut tx.frames, 1);
-        tx.next_sequence += 1;
         tx.pongs += 1;
-        frames.push_back(&mut tx.queue, message);
-        tx.next = tx.next.or(Some(message));
-        tx.fast_until = 0;
-        connections.make_due(id);
+        self.append(id, message, 1);
         true
     }
 }

@@ -39,7 +39,7 @@ impl Protocol<'_> {
     ) -> usize {
         let Self { connections, frames, rings, sockets, counters, limits, receiving, .. } = self;
         let Some(id) = Cookie::connection_of(receive.user_cookie) else { return 0 };
-        let Some(connection) = connections.get_mut(id) else { return 0 };
+        let Some(connection) = connections.get_mut(Some(id)) else { return 0 };
         let Connection { rx, tx, reconnect, links, .. } = connection;
         // The receives of an earlier endpoint were freed.
         let Some(mut frame) = rx.frame_of(receive.user_cookie) else { return 0 };

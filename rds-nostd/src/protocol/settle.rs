@@ -52,13 +52,13 @@ impl Protocol<'_> {
         }
         let number = cookie.post(tx.posts);
         // Among the unsent messages only the first may have begun.
-        let (mut next, first_unsent) = (tx.queue.head(), tx.next);
-        while let Some(message) = next {
-            let descriptor = self.frames.message(message);
+        for (message, descriptor) in self.frames.messages(tx.queue.head()) {
             if let Some(operation) = descriptor.operation {
                 self.operations.note_failure(operation, number, status);
             }
-            next = descriptor.next_message.filter(|_| Some(message) != first_unsent);
+            if Some(message) == tx.next {
+                break;
+            }
         }
     }
 
@@ -122,32 +122,29 @@ impl Protocol<'_> {
         }
     }
 
-    /// Returns whether the send buffer of a socket has space. A buffer of 0 still admits empty
-    /// messages.
+    /// Returns whether the send buffer of a socket has space.
     pub(crate) fn may_send(&self, owner: SocketHandle) -> Result<bool, RdsError> {
-        let socket = self.sockets.open(owner)?;
-        let has_space = |bytes: usize| bytes < socket.send_buffer || bytes == 0;
-        let sent = socket.send_bytes;
-        Ok(has_space(sent) || has_space(sent - self.acknowledged_early(owner).1))
+        let sent = &self.sockets.open(owner)?.sent;
+        Ok(sent.admits(0) || sent.admits(self.acknowledged_early(owner).1))
     }
 
     /// Returns the messages and bytes of a socket that peers have acknowledged, and that still
     /// count in its send buffer.
     pub(crate) fn acknowledged_early(&self, owner: SocketHandle) -> (usize, usize) {
-        let (mut messages, mut bytes) = (0, 0);
-        for (_, connection) in self.connections.iter().filter(|(_, connection)| connection.tx.waits_for_hca) {
-            let tx = &connection.tx;
-            let mut next = tx.queue.head();
-            while let Some(message) = next.filter(|_| next != tx.next) {
-                let descriptor = self.frames.message(message);
-                next = descriptor.next_message.filter(|_| descriptor.sequence <= tx.highest_ack);
-                let is_acknowledged = descriptor.sequence <= tx.highest_ack && !descriptor.is(Marks::SILENT);
-                if is_acknowledged && !descriptor.is(Marks::SETTLED) && descriptor.is_of(owner) {
-                    (messages, bytes) = (messages + 1, bytes + descriptor.len as usize);
-                }
-            }
-        }
-        (messages, bytes)
+        let waiting =
+            self.connections.iter().map(|(_, connection)| &connection.tx).filter(|tx| tx.waits_for_hca);
+        let acknowledged = waiting.flat_map(|tx| {
+            let sent =
+                self.frames.messages(tx.queue.head()).take_while(|(message, _)| Some(*message) != tx.next);
+            sent.map(|(_, descriptor)| descriptor)
+                .take_while(|descriptor| descriptor.sequence <= tx.highest_ack)
+        });
+        let (owned, uncounted) =
+            (acknowledged.filter(|descriptor| descriptor.is_of(owner)), Marks::SILENT | Marks::SETTLED);
+        let counted = owned
+            .filter(|descriptor| !descriptor.marks.intersects(uncounted))
+            .map(|descriptor| descriptor.len);
+        counted.fold((0, 0), |(messages, bytes), len| (messages + 1, bytes + len as usize))
     }
 
     /// Frees the messages at the head of the queue that the peer has acknowledged and the HCA has
@@ -167,13 +164,15 @@ impl Protocol<'_> {
                 *waits_for_hca = true;
                 return false;
             }
-            if !descriptor.is(Marks::SETTLED) {
-                sockets.sent(descriptor.owner(), descriptor.len as usize);
-            }
-            if descriptor.marks.intersects(Marks::PONG | Marks::LENT) {
+            // Pings and pongs are settled from the start.
+            if descriptor.marks.intersects(Marks::SETTLED | Marks::LENT) {
                 *pongs -= u8::from(descriptor.is(Marks::PONG));
                 end_of_loan(operations, descriptor, RdmaStatus::Success);
+                if descriptor.is(Marks::SETTLED) {
+                    return true;
+                }
             }
+            sockets.sent(descriptor.owner(), descriptor.len as usize);
             true
         });
         sending.give(used, count);
@@ -182,12 +181,10 @@ impl Protocol<'_> {
     /// Uncounts a message in its socket's send buffer, once.
     pub(crate) fn settle(&mut self, message: MessageId) {
         let descriptor = self.frames.message_mut(message);
-        if descriptor.is(Marks::SETTLED) {
-            return;
+        if !descriptor.is(Marks::SETTLED) {
+            descriptor.marks |= Marks::SETTLED;
+            self.sockets.sent(descriptor.owner(), descriptor.len as usize);
         }
-        descriptor.marks |= Marks::SETTLED;
-        let (owner, len) = (descriptor.owner(), descriptor.len as usize);
-        self.sockets.sent(owner, len);
     }
 
     /// Discards a message that has left its queue: ends its operation, and frees its frames.
@@ -196,9 +193,8 @@ impl Protocol<'_> {
         self.settle(message);
         let descriptor = self.frames.message(message);
         end_of_loan(&mut self.operations, descriptor, status);
-        let pong = descriptor.is(Marks::PONG);
         let tx = &mut self.connections.at_mut(id).tx;
-        tx.pongs -= u8::from(pong);
+        tx.pongs -= u8::from(descriptor.is(Marks::PONG));
         let count = self.frames.give_message(message);
         self.sending.give(&mut tx.frames, count);
     }
@@ -315,7 +311,7 @@ impl Protocol<'_> {
         let mut next = self.connections.at(id).tx.queue.head();
         let mut in_use = false;
         while let Some(message) = next {
-            next = self.frames.next_message(message);
+            next = self.frames.message(message).next_message;
             if !is_meant(self, message) {
                 continue;
             }
@@ -336,11 +332,10 @@ impl Protocol<'_> {
     /// Makes a connection break after [`CANCELLED`] without completions, for a call that is
     /// repeated.
     pub(crate) fn limit_wait(&mut self, id: ConnectionId) {
-        let until = &mut self.connections.at_mut(id).tx.cancelled_until;
-        if *until == Instant::ORIGIN {
-            *until = self.now + CANCELLED;
-            let until = *until;
-            self.connections.arm(id, until);
+        let tx = &mut self.connections.at_mut(id).tx;
+        if tx.cancelled_until == Instant::ORIGIN {
+            tx.cancelled_until = self.now + CANCELLED;
+            self.connections.arm(id, self.now + CANCELLED);
         }
     }
 
@@ -350,7 +345,7 @@ impl Protocol<'_> {
         let mut next = self.connections.at(id).tx.queue.head();
         let mut in_use = false;
         while let Some(message) = next {
-            next = self.frames.next_message(message);
+            next = self.frames.message(message).next_message;
             in_use |= self.frames.message(message).is(Marks::CANCELLED) && self.is_in_use(id, message);
         }
         let until = if in_use { self.now + CANCELLED } else { Instant::ORIGIN };

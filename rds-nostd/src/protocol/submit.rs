@@ -4,23 +4,20 @@ use core::net::SocketAddr;
 
 use dat_nostd::DatResult;
 
-use crate::connection::{Connection, Cookie, Objects, State, port_mask};
-use crate::counters::Counters;
+use crate::connection::{Connection, Cookie, Objects, port_mask};
 use crate::error::RdsError;
-use crate::frames::{Marks, Place, Shares, Use, frames_of_lent};
+use crate::frames::{Marks, Place, Use, fill, frames_of_lent};
 use crate::ids::{ConnectionId, MessageId, SocketHandle};
-use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::protocol::{Protocol, Segment};
 use crate::socket::{Socket, Wants, is_unicast, is_v4, key};
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragments};
 
-/// A message whose frames are filled, before it is queued on a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) connection: ConnectionId,
-    pub(crate) message: MessageId,
-}
+/// A message whose frames are filled, before it is queued on this connection.
+pub(crate) type Outgoing = (ConnectionId, MessageId);
+
+/// Sending socket and destination port of a message on its socket's route.
+type Path = (SocketHandle, u16);
 
 /// A loopback message before its delivery.
 #[derive(Clone, Copy, Debug)]
@@ -119,46 +116,88 @@ impl Protocol<'_> {
         payload: &[u8],
         outlet: &mut impl Outlet,
     ) -> bool {
-        let Self { sockets, connections, frames, maps, sending, limits, counters, .. } = self;
-        let Ok(socket) = sockets.open_mut(from) else { return false };
-        let Some((id, dport)) = socket.route_to(to) else { return false };
-        let Some(connection) = connections.get_mut(id) else { return false };
-        let (mut flags, mut reports) = (Flags::empty(), false);
-        let tx = &connection.tx;
-        let plain = payload.len() <= limits.longest_at_once
-            && tx.posts < tx.fast_until
-            && socket.send_bytes + payload.len() < socket.send_buffer / 2
+        let Self { sockets, connections, sending, limits, .. } = self;
+        let Ok(socket) = sockets.open(from) else { return false };
+        let Some(dport) = socket.port_on_route(to) else { return false };
+        let Some(connection) = connections.get_mut(socket.route) else { return false };
+        let (tx, len) = (&connection.tx, payload.len());
+        let plain = tx.posts < tx.fast_until
+            && len <= FRAGMENT_LEN
+            && socket.sent.is_ample(len)
             && (sending.has_two(tx.frames)
                 || sending.has_one(tx.frames) && limits.is_plenty(sending.beyond()));
         debug_assert!(!plain || connection.is_clear(limits.send_depth));
-        if !plain {
-            let refuses =
-                connection.map.some_marked() && maps.get(id.index()).is_none_or(|map| map.is_marked(dport));
-            if refuses || frames.free_count() == 0 {
-                return false;
-            }
-            let Some(asks) = weigh(connection, socket, payload.len(), (sending, limits), counters) else {
-                return false;
-            };
-            (flags, reports) = asks;
+        let path = (from, dport);
+        if plain {
+            return self.send_now(path, payload, (Flags::empty(), false), outlet);
         }
+        self.send_weighed(path, payload, outlet)
+    }
+
+    /// Like [`send`](Self::send), for a message that may need requests: an acknowledgement, and a
+    /// CQE. Records them, and renews the limit of the fast path.
+    #[cold]
+    #[inline(never)]
+    fn send_weighed(&mut self, path: Path, payload: &[u8], outlet: &mut impl Outlet) -> bool {
+        let Self { sockets, connections, frames, maps, sending, limits, counters, .. } = self;
+        let Ok(Socket { sent, route, .. }) = sockets.open(path.0) else { return false };
+        let Some(connection) = connections.get_mut(*route) else { return false };
+        let (len, is_marked) = (payload.len(), connection.map.some_marked());
+        let map = route.filter(|_| is_marked).map(|id| maps.get(id.index()));
+        if map.is_some_and(|map| map.is_none_or(|map| map.is_marked(path.1)))
+            || !connection.is_clear(limits.send_depth)
+            || !sending.has_one(connection.tx.frames)
+            || frames.free_count() == 0
+            || len > FRAGMENT_LEN
+            || sent.is_filled_by(len)
+        {
+            return false;
+        }
+        let (tx, unasked) = (&mut connection.tx, limits.unasked(sending.beyond()));
+        let (sequence, number) = (tx.next_sequence, tx.posts + 1);
+        let asks = tx.asks(sequence, number, unasked) || tx.hurries(sent, len);
+        let reports = asks || number - tx.signalled >= u64::from(limits.signal_every);
+        tx.signalled = if reports { number } else { tx.signalled };
+        if asks {
+            tx.note_asked(sequence, number);
+            counters.send_ack_required += 1;
+        }
+        tx.fast_until = if is_marked { 0 } else { tx.fast_up_to(limits, unasked, 1) };
+        let flags = if asks { Flags::ACK_REQUIRED } else { Flags::empty() };
+        self.send_now(path, payload, (flags, reports), outlet)
+    }
+
+    /// Queues and posts a message with these flags, and with a CQE if `reports`.
+    // Compiled twice, so that a message without requests has constants for them.
+    #[inline(always)]
+    fn send_now(
+        &mut self,
+        path: Path,
+        payload: &[u8],
+        (flags, reports): (Flags, bool),
+        outlet: &mut impl Outlet,
+    ) -> bool {
+        let (from, dport) = path;
+        let Self { sockets, connections, frames, sending, counters, .. } = self;
+        let Ok(socket) = sockets.open_mut(from) else { return false };
+        let Some(connection) = connections.get_mut(socket.route) else { return false };
         let (tx, rx) = (&mut connection.tx, &mut connection.rx);
         let (sequence, ack, number) = (tx.next_sequence, rx.ack_value, tx.posts + 1);
-        let (len, sport) = (payload.len() as u32, socket.port);
-        let header = Header { sequence, ack, len, sport, dport, flags, credit: 0, extensions: [0; 16] };
-        let pushed = frames.push_to_send(&mut tx.queue, &header, payload, (from, number));
-        let Some((message, address)) = pushed else { return false };
+        let (len, sport, extensions) = (payload.len(), socket.port, [0; 16]);
+        let header = Header { sequence, ack, len: len as u32, sport, dport, flags, credit: 0, extensions };
+        let pushed = frames.push_to_send(&mut tx.queue, &header, (from, number));
+        let Some(block) = pushed else { return false };
         sending.take_one(&mut tx.frames);
         (tx.next_sequence, tx.posts) = (sequence + 1, number);
         rx.acknowledgement_left();
-        socket.send_bytes += payload.len();
-        socket.send_messages += 1;
+        socket.sent.charge(len);
         counters.send_queued += 1;
+        let address = fill(block, &header, payload);
         let cookie = Cookie::numbered(tx.cookies, number);
-        let segment = Segment::new(address, HEADER_LEN + payload.len(), cookie, reports);
+        let segment = Segment::new(address, HEADER_LEN + len, cookie, reports);
         let posted = outlet.post(&connection.objects, &segment).is_ok();
         if !posted || connection.reconnect.probe_at.is_none() {
-            self.sent_first(id, message, posted);
+            self.sent_first(path, posted);
         }
         true
     }
@@ -167,14 +206,17 @@ impl Protocol<'_> {
     /// it waits in the queue.
     #[cold]
     #[inline(never)]
-    fn sent_first(&mut self, id: ConnectionId, message: MessageId, posted: bool) {
-        if !posted {
-            let Connection { tx, rx, .. } = self.connections.at_mut(id);
+    fn sent_first(&mut self, (from, _): Path, posted: bool) {
+        let Some(id) = self.sockets.open(from).ok().and_then(|socket| socket.route) else { return };
+        let Connection { tx, rx, .. } = self.connections.at_mut(id);
+        if let Some(message) = tx.queue.tail().filter(|_| !posted) {
             tx.posts -= 1;
             tx.signalled = tx.signalled.min(tx.posts);
             (tx.next, tx.fast_until) = (Some(message), 0);
             (rx.ack_wanted, rx.is_unsaid) = (true, true);
-            self.frames.message_mut(message).posted = 0;
+            let descriptor = self.frames.message_mut(message);
+            // The request for an acknowledgement may be recorded already.
+            (descriptor.posted, descriptor.flags) = (0, Flags::ACK_REQUIRED.bits());
         }
         self.connections.make_due(id);
     }
@@ -192,9 +234,10 @@ impl Protocol<'_> {
         body: Body<'_>,
         alone: bool,
     ) -> Result<Option<Outgoing>, RdsError> {
-        let route = match self.sockets.open(from)?.route_to(to) {
+        let socket = self.sockets.open(from)?;
+        let route = match socket.port_on_route(to).and(socket.route) {
             None => self.find_route(from, *to)?,
-            Some((id, _)) => Some(id),
+            route => route,
         };
         let Some(id) = route else {
             let Body::Copied(payload) = body else { return Err(RdsError::NotSupported) };
@@ -218,7 +261,7 @@ impl Protocol<'_> {
         let tx = &self.connections.at(id).tx;
         // The owner of a lent payload waits for its end.
         let lent = matches!(body, Body::Lent(_));
-        let hurry = lent || tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
+        let hurry = lent || tx.hurries(&socket.sent, len);
         let sport = socket.port;
         let message = self.frames.begin_long(Use::Send, count, |frame| {
             (frame.sport, frame.dport) = (sport, dport);
@@ -229,18 +272,17 @@ impl Protocol<'_> {
         if let Body::Copied(payload) = body {
             self.frames.write_message(message, payload);
         }
-        let outgoing = Outgoing { connection: id, message };
         if alone {
-            self.enqueue(outgoing, from);
+            self.enqueue((id, message), from);
         }
-        Ok(Some(outgoing))
+        Ok(Some((id, message)))
     }
 
     /// In the Solaris profile only queued bytes count. A send buffer of 0 still admits empty
     /// messages.
     fn check_buffer(&mut self, from: SocketHandle, len: usize, longest: usize) -> Result<(), RdsError> {
         let socket = self.sockets.open(from)?;
-        if len > longest || len > socket.send_buffer && socket.profile == Profile::Linux {
+        if len > longest || len > socket.sent.limit() && socket.profile == Profile::Linux {
             return Err(RdsError::MessageSize);
         }
         if !self.may_send(from)? {
@@ -250,28 +292,32 @@ impl Protocol<'_> {
         Ok(())
     }
 
-    /// Appends a composed message to its connection's queue. The message cannot be lost from here on.
-    pub(crate) fn enqueue(&mut self, outgoing: Outgoing, from: SocketHandle) {
-        let Outgoing { connection: id, message } = outgoing;
-        let Self { connections, frames, sockets, counters, sending, .. } = self;
-        let Ok(socket) = sockets.open_mut(from) else { return };
-        let (tx, descriptor) = (&mut connections.at_mut(id).tx, frames.message_mut(message));
+    /// Queues a composed message. The message cannot be lost from here on.
+    pub(crate) fn enqueue(&mut self, (id, message): Outgoing, from: SocketHandle) {
+        let descriptor = self.frames.message(message);
+        let Ok(socket) = self.sockets.open_mut(from) else { return };
+        socket.sent.charge(descriptor.len as usize);
         let count = match descriptor.lent() {
             None => usize::from(descriptor.frames),
             Some(_) => frames_of_lent(descriptor.len as usize),
         };
-        sending.take(&mut tx.frames, count as u32);
+        self.connections.at_mut(id).tx.operations += u16::from(descriptor.operation.is_some());
+        self.counters.send_queued += 1;
+        self.append(id, message, count as u32);
+    }
+
+    /// Appends a message of `count` frames to its connection's queue.
+    pub(super) fn append(&mut self, id: ConnectionId, message: MessageId, count: u32) {
+        let Self { connections, frames, sending, .. } = self;
+        let (tx, descriptor) = (&mut connections.at_mut(id).tx, frames.message_mut(message));
+        sending.take(&mut tx.frames, count);
         // A silent message has the sequence number of the preceding message.
         let silent = descriptor.is(Marks::SILENT);
         (descriptor.connection, descriptor.sequence) = (Some(id), tx.next_sequence - u64::from(silent));
         tx.next_sequence += u64::from(!silent);
-        tx.operations += u16::from(descriptor.operation.is_some());
-        socket.send_bytes += descriptor.len as usize;
-        socket.send_messages += 1;
         frames.push_back(&mut tx.queue, message);
         tx.next = tx.next.or(Some(message));
         tx.fast_until = 0;
-        counters.send_queued += 1;
         connections.make_due(id);
     }
 
@@ -364,43 +410,4 @@ impl Protocol<'_> {
             self.give_received(message);
         }
     }
-
-    /// Returns whether a connection is up, so that its messages are sent immediately.
-    #[inline]
-    pub(crate) fn is_up(&self, id: ConnectionId) -> bool {
-        self.connections.at(id).state == State::Up
-    }
-}
-
-/// Checks and records the requests of a single-frame message that may need some: an acknowledgement,
-/// and a CQE. Renews the limit of the fast path. Returns `None`, without side effects, if messages
-/// precede it or space is lacking.
-#[cold]
-#[inline(never)]
-fn weigh(
-    connection: &mut Connection,
-    socket: &Socket,
-    len: usize,
-    (sending, limits): (&Shares, &Limits),
-    counters: &mut Counters,
-) -> Option<(Flags, bool)> {
-    let (outstanding, buffer) = (socket.send_bytes + len, socket.send_buffer);
-    let is_clear = connection.is_clear(limits.send_depth) && sending.has_one(connection.tx.frames);
-    if !is_clear || len > limits.longest_at_once || outstanding >= buffer {
-        return None;
-    }
-    let (tx, unasked) = (&mut connection.tx, limits.unasked(sending.beyond()));
-    let (sequence, number) = (tx.next_sequence, tx.posts + 1);
-    let asks = tx.asks(sequence, number, unasked) || tx.hurries(outstanding, buffer, len);
-    let reports = asks || number - tx.signalled >= u64::from(limits.signal_every);
-    if reports {
-        tx.signalled = number;
-    }
-    if asks {
-        tx.note_asked(sequence, number);
-        counters.send_ack_required += 1;
-    }
-    let is_marked = connection.map.some_marked();
-    tx.fast_until = if is_marked { 0 } else { tx.fast_up_to(limits, unasked, 1) };
-    Some((if asks { Flags::ACK_REQUIRED } else { Flags::empty() }, reports))
 }

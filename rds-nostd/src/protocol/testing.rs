@@ -17,6 +17,7 @@ use crate::limits::Limits;
 use crate::protocol::{Body, Due, Outlet, Post, Protocol, Segment};
 use crate::rdma::{Iov, Memory, Operation, Region, Window};
 use crate::reason::DownReason;
+use crate::send_buffer::SendBuffer;
 use crate::socket::{Socket, Transport, key};
 use crate::storage::RdsParts;
 use crate::wire::{HEADER_LEN, Header};
@@ -86,7 +87,7 @@ impl Bench {
     /// Creates a socket with large buffers, bound to an address of this node.
     pub(crate) fn socket(&mut self, address: IpAddr, port: u16) -> SocketHandle {
         let is_loopback = address.is_loopback();
-        let socket = Socket { send_buffer: 1 << 20, receive_buffer: 1 << 20, ..Socket::EMPTY };
+        let socket = Socket { sent: SendBuffer::new(1 << 20), receive_buffer: 1 << 20, ..Socket::EMPTY };
         let transport = if is_loopback { Transport::Loopback } else { Transport::InfiniBand };
         let handle = self.protocol.sockets.create(socket).expect("room");
         self.protocol.sockets.bind(handle, (key(address), port), transport).expect("open");
@@ -157,7 +158,7 @@ impl Bench {
             return self.protocol.compose(from, &to, Body::Copied(&payload), true).map(|_| ());
         }
         if queue.posts > 0 {
-            let (id, _) = self.protocol.sockets.open(from)?.route_to(&to).expect("it went that way");
+            let id = self.protocol.sockets.open(from)?.route.expect("it went that way");
             self.straight.push((id, self.protocol.connection(id).tx.next_sequence - 1));
         }
         Ok(())

@@ -400,7 +400,7 @@ proptest! {
             let last = posted.last().copied().unwrap_or(acknowledged);
             prop_assert_eq!((last + 1 - first) as usize, accepted);
         }
-        prop_assert_eq!(bench.protocol.sockets.open(socket).unwrap().send_bytes, 0);
+        prop_assert_eq!(bench.protocol.sockets.open(socket).unwrap().sent.bytes(), 0);
         bench.down(id, DownReason::Disconnected);
         prop_assert_eq!(bench.protocol.frames.free_count(), free);
         prop_assert_eq!(bench.protocol.sending.beyond(), 0);
@@ -441,7 +441,7 @@ proptest! {
             }
             let Protocol { connections, frames, sockets, .. } = &bench.protocol;
             let tx = &connections.at(id).tx;
-            let queue = std::iter::successors(tx.queue.head(), |message| frames.next_message(*message));
+            let queue = std::iter::successors(tx.queue.head(), |message| frames.message(*message).next_message);
             let queue: Vec<_> = queue.map(|message| (Some(message), frames.message(message))).collect();
             let there = |message: &Frame| message.sequence <= tx.highest_ack;
             if let Some((head, first)) = queue.first() {
@@ -453,8 +453,8 @@ proptest! {
             let (count, bytes) =
                 open.fold((0, 0), |(count, bytes), (_, message)| (count + 1, bytes + message.len as usize));
             let (early, early_bytes) = bench.protocol.acknowledged_early(socket);
-            let counted = sockets.open(socket).unwrap();
-            prop_assert_eq!((counted.send_messages - early, counted.send_bytes - early_bytes), (count, bytes));
+            let counted = &sockets.open(socket).unwrap().sent;
+            prop_assert_eq!((counted.messages() - early, counted.bytes() - early_bytes), (count, bytes));
             // Only messages that the HCA has not completed wait to be uncounted.
             prop_assert!(early == 0 || queue[0].1.last_post > tx.completed);
         }
@@ -560,7 +560,7 @@ fn cancelled_operations_are_waited_for_while_something_completes() {
         Operation { used: true, owner: socket, first_post: posts, last_post: posts, ..Operation::EMPTY };
     bench.protocol.operations.insert(operation, entry);
     let mut message = bench.protocol.connection(id).tx.queue.head().expect("the first");
-    while let Some(next) = bench.protocol.frames.next_message(message) {
+    while let Some(next) = bench.protocol.frames.message(message).next_message {
         message = next;
     }
     bench.protocol.frames.message_mut(message).operation = Some(operation);

@@ -48,7 +48,7 @@ fn acknowledge(bench: &mut Bench, id: ConnectionId) {
 fn a_message_of_many_frames_waits_for_all_of_them() {
     let mut bench = Bench::new(CONFIG, 1024, 4);
     let socket = bench.socket(ip(1), 4000);
-    bench.protocol.sockets.open_mut(socket).expect("open").send_buffer = usize::MAX;
+    bench.protocol.sockets.open_mut(socket).expect("open").sent.set_limit(usize::MAX);
     let id = bench.up(2);
     fill(&mut bench, socket, peer(2), 64);
     bench.flush(id);
@@ -70,7 +70,8 @@ fn a_message_to_this_node_waits_for_frames_that_are_received_into() {
     let (sender, receiver) = (bench.socket(ip(1), 4000), bench.socket(ip(1), 4001));
     for handle in [sender, receiver] {
         let socket = bench.protocol.sockets.open_mut(handle).expect("open");
-        (socket.send_buffer, socket.receive_buffer) = (usize::MAX, usize::MAX);
+        socket.sent.set_limit(usize::MAX);
+        socket.receive_buffer = usize::MAX;
     }
     bench.protocol.limits.congested_frames = usize::MAX;
     bench.protocol.limits.congested_common = u32::MAX;
@@ -137,7 +138,8 @@ fn what_is_withheld_is_no_room() {
     let (sender, receiver) = (bench.socket(ip(1), 4000), bench.socket(ip(1), 4001));
     for handle in [sender, receiver] {
         let socket = bench.protocol.sockets.open_mut(handle).expect("open");
-        (socket.send_buffer, socket.receive_buffer) = (usize::MAX, usize::MAX);
+        socket.sent.set_limit(usize::MAX);
+        socket.receive_buffer = usize::MAX;
     }
     bench.protocol.limits.congested_frames = usize::MAX;
     bench.protocol.limits.congested_common = u32::MAX;
@@ -175,6 +177,6 @@ fn what_is_withheld_is_no_room() {
     let mut queued = bench.protocol.connection(id).tx.queue.head();
     while let Some(message) = queued {
         assert_eq!(bench.protocol.frames.message(message).frames, 3);
-        queued = bench.protocol.frames.next_message(message);
+        queued = bench.protocol.frames.message(message).next_message;
     }
 }

@@ -84,7 +84,7 @@ fn a_silent_peer_gets_one_ping() {
     bench.pass(bench.now + Duration::from_millis(1));
     let ping = bench.protocol.connection(id).tx.next_sequence - 1;
     let queue = bench.protocol.connection(id).tx.queue.head();
-    let ports = std::iter::successors(queue, |message| bench.protocol.frames.next_message(*message));
+    let ports = std::iter::successors(queue, |message| bench.protocol.frames.message(*message).next_message);
     let ping_frame = bench.protocol.frames.message(ports.last().expect("four messages"));
     assert_eq!((ping_frame.sequence, ping_frame.dport, ping_frame.len), (ping, 0, 0));
     assert_eq!((ping_frame.sport, ping_frame.flags), (u16::MAX - 1, Flags::ACK_REQUIRED.bits()));
@@ -98,7 +98,7 @@ fn a_silent_peer_gets_one_ping() {
     assert_eq!(bench.arrives(id, &pong, 0), Some(None));
     assert_eq!(bench.protocol.counters.recv_drop_no_sock, 1);
     assert_eq!(bench.read(hidden), None);
-    assert_eq!(bench.protocol.sockets.open(socket).expect("open").send_messages, 0);
+    assert_eq!(bench.protocol.sockets.open(socket).expect("open").sent.messages(), 0);
     bench.pass(bench.now + Duration::from_secs(60));
     assert_eq!((bench.protocol.counters.send_ping, bench.protocol.counters.ack_sent), (1, 4));
     assert!(bench.protocol.connection(id).is_idle());
