@@ -4,6 +4,7 @@
 use ib_types::{Gid, MacAddress, VlanId};
 
 use crate::ipoib::{ArpOperation, Claim, ETHERTYPE_ARP, ETHERTYPE_IPV6};
+use crate::membership::sum;
 
 /// Bytes of an Ethernet header without a VLAN tag.
 pub const HEADER_LEN: usize = 14;
@@ -16,9 +17,9 @@ pub const ARP_LEN: usize = 28;
 /// Bytes of a solicitation or advertisement with the option of a MAC address: IPv6, ICMPv6, option.
 pub const DISCOVERY_LEN: usize = IPV6_LEN + 24 + OPTION_LEN;
 
-const IPV6_LEN: usize = 40;
+pub(crate) const IPV6_LEN: usize = 40;
 const OPTION_LEN: usize = 8;
-const ICMPV6: u8 = 58;
+pub(crate) const ICMPV6: u8 = 58;
 /// ICMPv6 types.
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
@@ -174,7 +175,7 @@ impl Message {
         bytes[48..64].copy_from_slice(&target.0);
         (bytes[64], bytes[65]) = (option, 1);
         bytes[66..72].copy_from_slice(&own.mac.0);
-        let sum = !checksum(&bytes);
+        let sum = !checksum(&own.address, &to, &bytes[IPV6_LEN..]);
         bytes[42..44].copy_from_slice(&sum.to_be_bytes());
         Self { bytes, ether_type: ETHERTYPE_IPV6 }
     }
@@ -221,17 +222,17 @@ fn parse_arp(payload: &[u8]) -> Option<Claim<Gid, MacAddress>> {
 fn parse_discovery(from: MacAddress, payload: &[u8]) -> Option<Claim<Gid, MacAddress>> {
     let (head, _) = payload.split_first_chunk::<{ IPV6_LEN + 24 }>()?;
     let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
-    let packet = payload.get(..IPV6_LEN + length)?;
+    let message = payload.get(IPV6_LEN..IPV6_LEN + length)?;
+    let (source, destination, target) = (gid_at(head, 8), gid_at(head, 24), gid_at(head, 48));
     let (kind, code) = (head[40], head[41]);
     let valid = head[0] >> 4 == 6
         && (head[6], head[7], code) == (ICMPV6, NOT_FORWARDED, 0)
         && length >= 24
-        && checksum(packet) == 0xffff;
-    let (source, destination, target) = (gid_at(head, 8), gid_at(head, 24), gid_at(head, 48));
+        && checksum(&source, &destination, message) == 0xffff;
     if !valid || target.is_multicast() {
         return None;
     }
-    let told = |option| find_option(packet.get(IPV6_LEN + 24..)?, option);
+    let told = |option| find_option(message.get(24..)?, option);
     match kind {
         SOLICITATION => Some(Claim {
             is_request: true,
@@ -264,18 +265,10 @@ fn find_option(mut options: &[u8], wanted: u8) -> Option<MacAddress> {
     None
 }
 
-/// Returns the one's complement sum of the ICMPv6 message of a packet and its pseudo header (RFC 8200
-/// 8.1).
-fn checksum(packet: &[u8]) -> u16 {
-    let (head, message) = packet.split_at_checked(IPV6_LEN).unwrap_or((packet, &[]));
-    let addresses = head.get(8..).unwrap_or_default();
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low));
-    let words: u32 = addresses.chunks(2).chain(message.chunks(2)).map(word).sum();
-    let mut sum = words + message.len() as u32 + u32::from(ICMPV6);
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
+/// Returns the one's complement sum of an ICMPv6 message and its pseudo header (RFC 8200 8.1).
+pub(crate) fn checksum(source: &Gid, destination: &Gid, message: &[u8]) -> u16 {
+    let addresses = u32::from(sum(0, &source.0)) + u32::from(sum(0, &destination.0));
+    sum(addresses + message.len() as u32 + u32::from(ICMPV6), message)
 }
 
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -292,7 +285,7 @@ fn mac_at(bytes: &[u8], at: usize) -> MacAddress {
     MacAddress(array_at(bytes, at))
 }
 
-fn gid_at(bytes: &[u8], at: usize) -> Gid {
+pub(crate) fn gid_at(bytes: &[u8], at: usize) -> Gid {
     Gid(array_at(bytes, at))
 }
 

@@ -19,6 +19,7 @@
 //! | [`cm`] | communication management: messages, the [`cm::Cm`] state machine | chapter 12 |
 //! | [`rdma_cm`] | service ids from ports; the IP addresses in a REQ's private data | annex A11 |
 //! | [`ethernet`] | headers of frames, ARP, IPv6 neighbour discovery | RFC 826, RFC 4861 |
+//! | [`membership`] | reports of multicast groups, and queries: IGMP, MLD | RFC 3376, RFC 3810 |
 //! | [`ipoib`] | IPoIB: encapsulation, ARP, multicast, the [`ipoib::Neighbours`] table | RFC 4391 |
 //!
 //! # Example
@@ -88,6 +89,7 @@ pub mod cm;
 pub mod ethernet;
 pub mod ipoib;
 pub mod mad;
+pub mod membership;
 pub mod pma;
 pub mod rdma_cm;
 pub mod rmpp;

@@ -6,7 +6,8 @@ use driver_mlx::{
     PortType, PostError, QKey, Qp, QpConfig, QpNumber, SendFlags, SendOp, Service,
 };
 use ib_mgmt::ethernet;
-use ib_mgmt::ipoib::{ENCAP_LEN, HwAddr, decap, encap};
+use ib_mgmt::ipoib::{ENCAP_LEN, ETHERTYPE_IPV4, HwAddr, decap, encap};
+use ib_mgmt::membership::IGMP;
 use ib_types::{Gid, Instant, Lid, VlanId};
 
 use core::net::Ipv4Addr;
@@ -34,6 +35,8 @@ const RECEIVE_STRIDE: usize = 4160;
 const SEND: u64 = 1 << 32;
 /// The shortest IPv4 packet.
 const IPV4_HEADER: usize = 20;
+/// Offset of the protocol in an IPv4 header.
+pub(crate) const PROTOCOL_AT: usize = 9;
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -369,6 +372,11 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         (FRAME_LEN - self.config.header()) as u16
     }
 
+    /// Returns whether the HCA has frames to send.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.tx.iter().any(|slot| slot.state == TxState::Posted)
+    }
+
     /// Frames that may be handed in.
     pub(crate) fn room(&self) -> usize {
         self.tx.iter().filter(|slot| slot.state == TxState::Free).count()
@@ -506,14 +514,15 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             let own_echo = self.config.medium == PortType::InfiniBand && (source.slid, source.src_qpn) == own;
             let whole = completion.kind() == CompletionKind::Receive && len <= FRAME_LEN;
             let header = if whole && !own_echo { self.parse(buffer, len) } else { None };
-            let Some((from, ether_type, header)) = header else {
+            let Some((from, ether_type, header, protocol)) = header else {
                 self.counters.bad += u64::from(!own_echo);
                 self.post_receive(buffer);
                 continue;
             };
             self.counters.received += 1;
             let (start, len) = (headroom + header, len - header);
-            if ether_type == ib_mgmt::ipoib::ETHERTYPE_IPV4 && len >= IPV4_HEADER && self.config.has_reader {
+            let is_packet = ether_type == ETHERTYPE_IPV4 && len >= IPV4_HEADER && protocol != IGMP;
+            if is_packet && self.config.has_reader {
                 self.keep_unread(Unread { buffer: buffer as u16, start: start as u16, len: len as u16 });
                 continue;
             }
@@ -528,17 +537,23 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         None
     }
 
-    /// Returns sender, EtherType and length of the header of a received frame of `len` bytes, or `None`
-    /// if it is too short or of another VLAN.
-    fn parse(&self, buffer: usize, len: usize) -> Option<(MacAddress, u16, usize)> {
-        let mut head = [0; ethernet::TAGGED_HEADER_LEN];
-        let head = head.get_mut(..len.min(ethernet::TAGGED_HEADER_LEN))?;
+    /// Returns sender, EtherType, length of the header and the byte where IPv4 on Ethernet has the protocol, of a received
+    /// frame of `len` bytes; `None` if it is too short or of another VLAN.
+    fn parse(&self, buffer: usize, len: usize) -> Option<(MacAddress, u16, usize, u8)> {
+        let mut head = [0; ethernet::TAGGED_HEADER_LEN + PROTOCOL_AT + 1];
+        let head = head.get_mut(..len.min(ethernet::TAGGED_HEADER_LEN + PROTOCOL_AT + 1))?;
         self.queue.memory.read(buffer * RECEIVE_STRIDE + self.config.headroom(), head).ok()?;
         match self.config.medium {
-            PortType::InfiniBand => Some((MacAddress::default(), decap(head)?.0, ENCAP_LEN)),
+            PortType::InfiniBand => Some((MacAddress::default(), decap(head)?.0, ENCAP_LEN, 0)),
             PortType::Ethernet => {
                 let (header, header_len) = ethernet::Header::parse(head)?;
-                (header.vlan == self.config.vlan).then_some((header.from, header.ether_type, header_len))
+                let protocol = head.get(header_len + PROTOCOL_AT).copied().unwrap_or(0);
+                (header.vlan == self.config.vlan).then_some((
+                    header.from,
+                    header.ether_type,
+                    header_len,
+                    protocol,
+                ))
             }
         }
     }

@@ -20,9 +20,11 @@
 //! On Ethernet a path needs no subnet administrator. A GID is an IP address, whose MAC address is
 //! found by ARP or IPv6 neighbour discovery; that of a link-local GID made of one is read from it.
 //!
-//! Not supported yet: IPv6 packets, and neighbour discovery on InfiniBand; reports of group
-//! membership (IGMP, MLD) on Ethernet; IPoIB's connected mode, IP in more than one partition,
-//! answers to performance management queries (they are counted).
+//! The feature `multicast` reports groups that an Ethernet port has joined by IGMP and MLD. Switches then forward their
+//! frames.
+//!
+//! Not supported yet: IPv6 packets, and neighbour discovery on InfiniBand; IPoIB's connected mode, IP in more than one
+//! partition, answers to performance management queries (they are counted).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -51,7 +53,7 @@ pub use frames::{IP_SENDS, TxSlot};
 pub use group::GroupSlot;
 pub use gsi::GsiCounters;
 pub use info::{PortInfo, gid_of};
-pub use ip::{AddressResolution, Ip, IpConfig, IpCounters, IpError};
+pub use ip::{AddressResolution, Ip, IpConfig, IpCounters, IpError, MemberSlot};
 pub use partition::Partitions;
 pub use path::{PathEntry, Resolution};
 pub use port::{Port, PortConfig, PortCounters};

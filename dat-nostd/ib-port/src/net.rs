@@ -7,12 +7,14 @@
 use core::net::Ipv4Addr;
 
 use driver_mlx::Bar;
+use ib_mgmt::membership::IGMP;
 use ib_types::{Instant, Wake};
 pub use smoltcp;
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::wire::{HardwareAddress, IpCidr, Ipv4Cidr};
 
+use crate::frames::PROTOCOL_AT;
 use crate::{Ip, IpError};
 
 /// Bytes of the longest packet.
@@ -45,6 +47,11 @@ pub trait PacketLink {
     fn can_send(&mut self) -> bool;
     /// Sends a packet. If that fails it is lost, as on any network.
     fn send(&mut self, packet: &[u8]);
+    /// Receives packets to a multicast group from now on, and reports it to those who forward them. Returns false if there is
+    /// no room.
+    fn join(&mut self, group: Ipv4Addr) -> bool;
+    /// Ends [`PacketLink::join`].
+    fn leave(&mut self, group: Ipv4Addr);
 }
 
 impl<B: Bar> PacketLink for Ip<'_, '_, B> {
@@ -74,6 +81,14 @@ impl<B: Bar> PacketLink for Ip<'_, '_, B> {
     fn send(&mut self, packet: &[u8]) {
         // Losses are in the port's counters.
         let _ = Ip::send(self, packet);
+    }
+
+    fn join(&mut self, group: Ipv4Addr) -> bool {
+        Ip::join(self, group)
+    }
+
+    fn leave(&mut self, group: Ipv4Addr) {
+        Ip::leave(self, group);
     }
 }
 
@@ -158,6 +173,22 @@ impl<'s> Host<'s> {
         self.interface.poll_at(instant(now), sockets).map(from_smoltcp).into()
     }
 
+    /// Joins a multicast group: UDP sockets receive what is sent to it. Returns false for other addresses, and if there is no
+    /// room for another group.
+    pub fn join(&mut self, link: &mut impl PacketLink, group: Ipv4Addr) -> bool {
+        let joined = self.interface.join_multicast_group(group).is_ok() && link.join(group);
+        if !joined {
+            self.leave(link, group);
+        }
+        joined
+    }
+
+    /// Leaves a multicast group.
+    pub fn leave(&mut self, link: &mut impl PacketLink, group: Ipv4Addr) {
+        let _ = self.interface.leave_multicast_group(group);
+        link.leave(group);
+    }
+
     /// The interface: [`Interface::context`] is what a TCP socket needs to connect.
     pub fn interface(&mut self) -> &mut Interface {
         &mut self.interface
@@ -231,7 +262,10 @@ impl<L: PacketLink> TxToken for Sender<'_, L> {
         // smoltcp's packets are not longer than the MTU.
         let packet = &mut self.buffer[..len];
         let result = f(packet);
-        self.link.send(packet);
+        // The link reports groups itself, also those without a socket.
+        if packet.get(PROTOCOL_AT) != Some(&IGMP) {
+            self.link.send(packet);
+        }
         result
     }
 }
@@ -259,6 +293,7 @@ mod tests {
         sent: Vec<Vec<u8>>,
         /// Packets that can still be sent.
         room: usize,
+        groups: Vec<Ipv4Addr>,
     }
 
     impl PacketLink for Wire {
@@ -280,11 +315,20 @@ mod tests {
             self.room -= 1;
             self.sent.push(packet.to_vec());
         }
+
+        fn join(&mut self, group: Ipv4Addr) -> bool {
+            self.groups.push(group);
+            self.groups.len() < 3
+        }
+
+        fn leave(&mut self, group: Ipv4Addr) {
+            self.groups.retain(|joined| *joined != group);
+        }
     }
 
     fn wire() -> Wire {
         let config = LinkConfig { address: OWN, prefix_len: 24, gateway: None, mtu: MTU };
-        Wire { config: Some(config), arriving: VecDeque::new(), sent: vec![], room: 1000 }
+        Wire { config: Some(config), arriving: VecDeque::new(), sent: vec![], room: 1000, groups: vec![] }
     }
 
     fn host(wire: &mut Wire) -> Result<Host<'static>, IpError> {
@@ -372,6 +416,47 @@ mod tests {
             assert_eq!(wire.sent.len(), packets, "{len} bytes");
         }
         assert_eq!(wire.sent.iter().map(Vec::len).collect::<Vec<_>>(), [MTU, 31]);
+    }
+
+    /// A datagram to port 5 with 4 bytes of payload and no checksum.
+    fn datagram(to: Ipv4Addr) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 32, 0, 1, 0x40, 0, 1, 17, 0, 0];
+        packet.extend([PEER.octets(), to.octets()].concat());
+        let head = sum(&packet);
+        packet[10..12].copy_from_slice(&head);
+        packet.extend([0, 9, 0, 5, 0, 12, 0, 0, 1, 2, 3, 4]);
+        packet
+    }
+
+    #[test]
+    fn sockets_receive_the_groups_that_the_host_has_joined() {
+        const GROUPS: [Ipv4Addr; 3] =
+            [Ipv4Addr::new(239, 1, 2, 3), Ipv4Addr::new(239, 1, 2, 4), Ipv4Addr::new(239, 1, 2, 5)];
+        let mut wire = wire();
+        let mut host = host(&mut wire).ok().unwrap();
+        let (mut entries, mut bytes) = ([udp::PacketMetadata::EMPTY; 8], [0; 64]);
+        let mut socket = udp::Socket::new(
+            udp::PacketBuffer::new(&mut entries[..], &mut bytes[..]),
+            udp::PacketBuffer::new(&mut [][..], &mut [][..]),
+        );
+        socket.bind(5).unwrap();
+        let mut slot = [SocketStorage::EMPTY];
+        let mut sockets = SocketSet::new(&mut slot[..]);
+        let handle = sockets.add(socket);
+        let mut arrived = |host: &mut Host<'_>, wire: &mut Wire| {
+            wire.arriving = GROUPS.map(datagram).into();
+            let _ = host.poll(wire, &mut sockets, Instant::ORIGIN);
+            let socket = sockets.get_mut::<udp::Socket<'_>>(handle);
+            std::iter::from_fn(|| socket.recv().ok().map(|(data, _)| data.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(arrived(&mut host, &mut wire), []);
+        assert!(host.join(&mut wire, GROUPS[0]) && host.join(&mut wire, GROUPS[1]));
+        // The link has no room for the third.
+        assert!(!host.join(&mut wire, GROUPS[2]) && !host.join(&mut wire, PEER));
+        assert_eq!((arrived(&mut host, &mut wire), &wire.groups[..]), (vec![4, 4], &GROUPS[..2]));
+        host.leave(&mut wire, GROUPS[0]);
+        assert_eq!((arrived(&mut host, &mut wire), &wire.groups[..]), (vec![4], &GROUPS[1..2]));
+        assert_eq!(wire.sent, Vec::<Vec<u8>>::new(), "reports are the link's");
     }
 
     proptest! {

@@ -24,7 +24,7 @@ use ib_mgmt::sa::{Action, Client, ClientConfig, ClientCounters, QueryError, Resp
 /// Owner cookie bits of questions about multicast groups, and of subscriptions; all others are about paths.
 const GROUP_QUERY: u32 = 1 << 31;
 const SUBSCRIPTION: u32 = 1 << 30;
-/// How long closing waits for the subnet administrator to take note of groups left, and its steps.
+/// Longest wait for groups to be left when a port is closed, and its steps.
 const LEAVE_LIMIT: Duration = Duration::from_millis(2500);
 const LEAVE_STEP: Duration = Duration::from_micros(50);
 /// Interface ID of the GID that leads to the subnet administrator wherever it is (IBTA 1.3, 4.1.1; Linux's IB_SA_WELL_KNOWN_GUID).
@@ -167,7 +167,7 @@ impl<'s, B: Bar> Port<'s, B> {
     }
 
     /// Leaves all multicast groups, then destroys QP1 and what belongs to it. Waits up to 2.5 s for the subnet
-    /// administrator if it does not answer.
+    /// administrator if it does not answer, or for the frames that say so on Ethernet.
     ///
     /// # Errors
     /// The driver's first; the rest is done all the same.
@@ -181,15 +181,12 @@ impl<'s, B: Bar> Port<'s, B> {
     }
 
     fn leave_groups<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) {
-        let mut groups = self.ip.as_mut().and_then(Interface::groups);
-        if let Some(groups) = &mut groups {
-            groups.leave_all();
+        if let Some(ip) = &mut self.ip {
+            ip.leave_all();
         }
         let mut now = hca.now();
         let end = now + LEAVE_LIMIT;
-        while now < end
-            && self.ip.as_mut().and_then(Interface::groups).is_some_and(|groups| !groups.all_left())
-        {
+        while now < end && self.ip.as_ref().is_some_and(|ip| !ip.all_left()) {
             self.service(hca, now);
             let _ = self.poll(now);
             hca.idle(now + LEAVE_STEP);

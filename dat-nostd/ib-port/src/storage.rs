@@ -7,6 +7,7 @@ use ib_types::{Gid, MacAddress};
 
 use crate::frames::{FRAME_LEN, IP_SENDS, TxSlot};
 use crate::group::GroupSlot;
+use crate::ip::MemberSlot;
 use crate::path::PathEntry;
 
 /// Memory for one port; each const parameter is how many there may be at once.
@@ -18,7 +19,7 @@ use crate::path::PathEntry;
 /// | `QUERIES` | questions to the subnet administrator under way |
 /// | `PATHS` | paths remembered |
 /// | `NEIGHBOURS` | IP neighbours known or asked for |
-/// | `GROUPS` | multicast groups of IP, the broadcast group included |
+/// | `GROUPS` | multicast groups of IP: on InfiniBand the broadcast group is one, on Ethernet up to 3 are those of the own addresses |
 #[derive(Debug)]
 pub struct PortStorage<
     const CONNECTIONS: usize,
@@ -36,6 +37,7 @@ pub struct PortStorage<
     neighbours: [NeighbourSlot; NEIGHBOURS],
     macs: [NeighbourSlot<Gid, MacAddress>; NEIGHBOURS],
     groups: [GroupSlot; GROUPS],
+    members: [MemberSlot; GROUPS],
     tx: [TxSlot; IP_SENDS],
     packet: [u8; FRAME_LEN],
 }
@@ -57,6 +59,7 @@ pub(crate) struct IpParts<'s> {
     pub(crate) neighbours: &'s mut [NeighbourSlot],
     pub(crate) macs: &'s mut [NeighbourSlot<Gid, MacAddress>],
     pub(crate) groups: &'s mut [GroupSlot],
+    pub(crate) members: &'s mut [MemberSlot],
     pub(crate) tx: &'s mut [TxSlot],
     pub(crate) packet: &'s mut [u8; FRAME_LEN],
 }
@@ -81,6 +84,7 @@ impl<
             neighbours: [NeighbourSlot::EMPTY; NEIGHBOURS],
             macs: [NeighbourSlot::EMPTY; NEIGHBOURS],
             groups: [GroupSlot::EMPTY; GROUPS],
+            members: [MemberSlot::EMPTY; GROUPS],
             tx: [TxSlot::EMPTY; IP_SENDS],
             packet: [0; FRAME_LEN],
         }
@@ -98,6 +102,7 @@ impl<
                 neighbours: &mut self.neighbours,
                 macs: &mut self.macs,
                 groups: &mut self.groups,
+                members: &mut self.members,
                 tx: &mut self.tx,
                 packet: &mut self.packet,
             },

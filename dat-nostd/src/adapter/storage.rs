@@ -76,7 +76,8 @@ pub struct Capacities {
     pub paths: usize,
     /// IP neighbours, resolved or pending, and on Ethernet the peers of RoCE; 88 bytes each at most.
     pub neighbours: usize,
-    /// Multicast groups of IP, the broadcast group included; 112 bytes each at most.
+    /// Multicast groups of IP: on InfiniBand the broadcast group is one, on Ethernet up to 3 are those of the own addresses;
+    /// 152 bytes each at most.
     pub groups: usize,
 }
 

@@ -47,4 +47,14 @@ impl<P: Platform> net::PacketLink for Adapter<'_, P> {
             net::PacketLink::send(&mut ip, packet);
         }
     }
+
+    fn join(&mut self, group: core::net::Ipv4Addr) -> bool {
+        self.ip().is_some_and(|mut ip| ip.join(group))
+    }
+
+    fn leave(&mut self, group: core::net::Ipv4Addr) {
+        if let Some(mut ip) = self.ip() {
+            ip.leave(group);
+        }
+    }
 }

@@ -9,6 +9,9 @@ use harness::dat::{HCA, ModelAdapter, address, due, register};
 use harness::net::usual_card;
 use harness::{ModelBar, ModelPlatform, World, WorldConfig};
 use hca_model::Profile;
+use hca_model::card::{CONNECTX_5_EN, Card};
+use rdma_fabric::packet::Packet;
+use rdma_fabric::ports::PortIndex;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
@@ -52,9 +55,12 @@ struct Nodes {
 
 impl Nodes {
     fn new(config: &WorldConfig, count: usize) -> Self {
-        let world = World::new(config);
+        Self::of(World::new(config), usual_card(), count)
+    }
+
+    fn of(world: Rc<World>, card: &'static Card, count: usize) -> Self {
         let attached: Vec<_> =
-            (0..count).map(|i| world.attach(Profile::of(usual_card(), i as u16), MEMORY)).collect();
+            (0..count).map(|i| world.attach(Profile::of(card, i as u16), MEMORY)).collect();
         let adapters = attached.into_iter().map(|(platform, region)| open(platform, region)).collect();
         let mut nodes = Self { world, adapters };
         nodes.until("IP is up", |nodes| nodes.adapters.iter_mut().all(|a| a.ip().expect("IP").is_up()));
@@ -347,4 +353,106 @@ fn dat_connects_by_address_to_a_port_that_only_arp_knows() {
         let EventData::Connection { event, .. } = event(&mut nodes, node, evd) else { panic!() };
         assert_eq!(event, ConnectionEvent::Established);
     }
+}
+
+/// A port of the switch without an HCA: to it go frames to groups, as to all ports of a switch that does not snoop.
+struct Snooper(PortIndex);
+
+/// A report as the snooper sees it: MAC address that it goes to, message type, group.
+type Seen = ([u8; 6], u8, Vec<u8>);
+
+impl Snooper {
+    fn new(world: &Rc<World>) -> Self {
+        world.with_medium(|medium, _| {
+            let port = medium.switch_mut().attach("snooper").expect("a port");
+            medium.switch_mut().set_link(port, true);
+            Self(port)
+        })
+    }
+
+    fn send(&self, world: &Rc<World>, frame: &[u8]) {
+        world.with_medium(|medium, now| medium.switch_mut().send(self.0, Packet::frame(frame.to_vec()), now));
+    }
+
+    /// IGMP and MLD messages in the course of a while.
+    fn watch(&self, nodes: &mut Nodes, duration: u64) -> Vec<Seen> {
+        let end = nodes.world.now() + duration;
+        let mut seen = Vec::new();
+        while nodes.world.now() < end {
+            nodes.round();
+            self.take(&nodes.world, &mut seen);
+        }
+        seen
+    }
+
+    /// The messages that have arrived.
+    fn take(&self, world: &Rc<World>, seen: &mut Vec<Seen>) {
+        while let Some(packet) = world.with_medium(|medium, now| medium.switch_mut().receive(self.0, now)) {
+            let (head, packet) = packet.bytes().split_at(14);
+            let to = head[..6].try_into().expect("6 bytes");
+            let (message, at, group) = match ([head[12], head[13]], packet[9], packet[6]) {
+                ([8, 0], 2, _) => (&packet[24..], 4, 4),
+                ([0x86, 0xdd], _, 0) => (&packet[48..], 8, 16),
+                _ => continue,
+            };
+            seen.push((to, message[0], message[at..at + group].to_vec()));
+        }
+    }
+}
+
+#[test]
+fn groups_are_reported_to_switches_repeated_on_query_and_left() {
+    const GROUPS: [Ipv4Addr; 2] = [Ipv4Addr::new(239, 1, 2, 3), Ipv4Addr::new(239, 9, 9, 9)];
+    let world = World::new(&WorldConfig::new(8));
+    let snooper = Snooper::new(&world);
+    let mut nodes = Nodes::of(Rc::clone(&world), &CONNECTX_5_EN, 1);
+    // The group in which the port's own IPv6 address is asked for.
+    let [.., a, b, c] = nodes.adapters[0].port_info().gid.0;
+    let solicited = [&[0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff], &[a, b, c][..]].concat();
+    let own = ([0x33, 0x33, 0xff, a, b, c], 131, solicited.clone());
+    let done = ([0x33, 0x33, 0, 0, 0, 2], 132, solicited);
+    let [first, second] = GROUPS.map(|group| {
+        let [_, b, c, d] = group.octets();
+        ([1, 0, 0x5e, b, c, d], 0x16, group.octets().to_vec())
+    });
+    assert_eq!(snooper.watch(&mut nodes, 2 * SECOND), [own.clone(), own.clone()]);
+    for to in GROUPS {
+        assert!(nodes.adapters[0].ip().expect("IP").join(to));
+    }
+    let seen = snooper.watch(&mut nodes, 2 * SECOND);
+    assert_eq!(seen[..2], [first.clone(), second.clone()]);
+    assert!(seen.len() == 4 && seen[2..].contains(&first) && seen[2..].contains(&second), "{seen:x?}");
+
+    // A query for all groups, of which the application sees nothing.
+    let query = [
+        1, 0, 0x5e, 0, 0, 1, 2, 0, 0, 0, 0, 9, 8, 0, 0x46, 0xc0, 0, 32, 0, 0, 0x40, 0, 1, 2, 0xfa, 0x0d, 10,
+        0, 0, 9, 224, 0, 0, 1, 0x94, 4, 0, 0, 0x11, 100, 0xee, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 0,
+    ];
+    snooper.send(&world, &query);
+    let seen = snooper.watch(&mut nodes, 11 * SECOND);
+    assert!(seen.len() == 2 && seen.contains(&first) && seen.contains(&second), "{seen:x?}");
+    assert_eq!((nodes.arrived(0), nodes.counters(0).other_protocol), (vec![], 0));
+    // A damaged one is none.
+    let mut damaged = query;
+    damaged[39] ^= 1;
+    snooper.send(&world, &damaged);
+    assert_eq!(snooper.watch(&mut nodes, 11 * SECOND), []);
+
+    assert!(nodes.adapters[0].ip().expect("IP").leave(GROUPS[0]));
+    let leave = |n: usize| ([1, 0, 0x5e, 0, 0, 2], 0x17, GROUPS[n].octets().to_vec());
+    assert_eq!(snooper.watch(&mut nodes, 2 * SECOND), [leave(0), leave(0)]);
+    // The cable may lead to another switch by now.
+    world.set_cable(0, false);
+    nodes.pass(SECOND);
+    world.set_cable(0, true);
+    let seen = snooper.watch(&mut nodes, 3 * SECOND);
+    assert!(seen.len() == 4 && seen.contains(&own) && seen.contains(&second), "{seen:x?}");
+    for adapter in nodes.adapters {
+        adapter.close().expect("closes");
+    }
+    world.idle(world.now() + SECOND);
+    let mut seen = Vec::new();
+    snooper.take(&world, &mut seen);
+    assert!(seen.len() == 2 && seen.contains(&done) && seen.contains(&leave(1)), "{seen:x?}");
 }

@@ -3,30 +3,25 @@
 use core::net::Ipv4Addr;
 use driver_mlx::{Bar, Error, Hca, MacAddress, Platform};
 use ib_mgmt::ethernet::{ALL_NODES, Message, Sender, group_mac, parse, solicited_node};
-use ib_mgmt::ipoib::{NeighbourAction, NeighbourLookup, Neighbours};
-use ib_types::{Gid, Instant, Wake};
+use ib_mgmt::ipoib::{ETHERTYPE_IPV4, NeighbourAction, NeighbourLookup, Neighbours};
+use ib_mgmt::membership::{ALL_HOSTS, IGMP, Query};
+use ib_types::{Duration, Gid, Instant, Wake};
 
+use super::membership::{Attachment, MemberSlot, Memberships};
 use super::way::{BATCH, PATIENCE, Way};
-use crate::frames::{Arrived, Destination, FrameQp, FrameQueue, FrameWay};
+use crate::frames::{Arrived, Destination, FrameQp, FrameQueue, FrameWay, PROTOCOL_AT};
 use crate::info::PortInfo;
 
-/// Groups that can be joined, those of the own addresses included.
-const GROUPS: usize = 16;
-/// All hosts of the link, 224.0.0.1.
-const ALL_HOSTS: Gid = Gid::from_ipv4([224, 0, 0, 1]);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GroupState {
-    Wanted,
-    Joined,
-    Unwanted,
-}
+/// Groups are reported to switches and routers.
+const REPORTS: bool = cfg!(feature = "multicast");
+/// Distance of attempts to send a report without room in the queue.
+const NO_ROOM: Duration = Duration::from_millis(100);
 
 /// State of IP and RoCE on an Ethernet link.
 #[derive(Debug)]
 pub(crate) struct Ethernet<'s> {
     pub(super) neighbours: Neighbours<'s, Gid, MacAddress>,
-    groups: [Option<(MacAddress, GroupState)>; GROUPS],
+    pub(super) groups: Memberships<'s>,
     pub(super) announced: bool,
 }
 
@@ -42,8 +37,13 @@ fn own_gids(info: &PortInfo) -> ([Gid; 2], usize) {
 }
 
 impl<'s> Ethernet<'s> {
-    pub(super) fn new(neighbours: Neighbours<'s, Gid, MacAddress>, info: &PortInfo) -> Self {
-        let mut ethernet = Self { neighbours, groups: [None; GROUPS], announced: false };
+    pub(super) fn new(
+        neighbours: Neighbours<'s, Gid, MacAddress>,
+        members: &'s mut [MemberSlot],
+        info: &PortInfo,
+    ) -> Self {
+        let groups = Memberships::new(members, own_mac(info));
+        let mut ethernet = Self { neighbours, groups, announced: false };
         ethernet.want_own(info);
         ethernet
     }
@@ -53,9 +53,9 @@ impl<'s> Ethernet<'s> {
         let (own, count) = own_gids(info);
         for gid in own.into_iter().take(count) {
             let group = if gid.ipv4().is_some() { ALL_HOSTS } else { solicited_node(gid) };
-            self.want(group_mac(group));
+            self.groups.join(group);
         }
-        self.want(group_mac(ALL_NODES));
+        self.groups.join(ALL_NODES);
     }
 
     /// The link has come up, or the port has other addresses.
@@ -63,29 +63,11 @@ impl<'s> Ethernet<'s> {
         self.neighbours.doubt_all();
         self.announced = false;
         self.want_own(new);
-    }
-
-    /// Receives frames to a group. False if there is no room.
-    pub(super) fn want(&mut self, group: MacAddress) -> bool {
-        let place = self.groups.iter().position(|entry| entry.is_some_and(|(mac, _)| mac == group));
-        let place = place.or_else(|| self.groups.iter().position(Option::is_none));
-        let Some(entry) = place.and_then(|place| self.groups.get_mut(place)) else { return false };
-        if !matches!(entry, Some((_, GroupState::Joined))) {
-            *entry = Some((group, GroupState::Wanted));
-        }
-        true
-    }
-
-    /// Ends [`Ethernet::want`]. False if the group was not joined.
-    pub(super) fn unwant(&mut self, group: MacAddress) -> bool {
-        let found = |entry: &&mut Option<(MacAddress, GroupState)>| matches!(entry, Some((mac, state)) if *mac == group && *state != GroupState::Unwanted);
-        let Some(entry) = self.groups.iter_mut().find(found) else { return false };
-        *entry = Some((group, GroupState::Unwanted));
-        true
+        self.groups.report_all();
     }
 
     pub(super) fn wants_service<B: Bar>(&self, frames: &FrameQueue<'_, B>) -> bool {
-        !frames.is_at_work() || self.groups.iter().flatten().any(|(_, state)| *state != GroupState::Joined)
+        !frames.is_at_work() || self.groups.wants_service()
     }
 
     /// Makes the queue pair, joins and leaves groups.
@@ -97,18 +79,13 @@ impl<'s> Ethernet<'s> {
         if !frames.is_at_work() {
             frames.make_qp(hca, FrameQp::RawPacket)?;
         }
-        for entry in &mut self.groups {
-            match entry {
-                Some((mac, state @ GroupState::Wanted)) => {
-                    hca.join_ethernet_group(*mac)?;
-                    *state = GroupState::Joined;
-                }
-                Some((mac, GroupState::Unwanted)) => {
-                    hca.leave_ethernet_group(*mac)?;
-                    *entry = None;
-                }
-                _ => {}
+        while let Some((index, attachment)) = self.groups.attachment() {
+            match attachment {
+                Attachment::Join(mac) => _ = hca.join_ethernet_group(mac)?,
+                Attachment::Leave(mac) if self.groups.is_shared(index, mac) => {}
+                Attachment::Leave(mac) => _ = hca.leave_ethernet_group(mac)?,
             }
+            self.groups.set_attached(index);
         }
         Ok(())
     }
@@ -124,23 +101,45 @@ impl<'s> Ethernet<'s> {
         }
     }
 
-    /// Runs the timers of neighbours. Says when next.
+    /// Returns whether no report is left to be sent.
+    pub(super) fn has_left<B: Bar>(&self, frames: &FrameQueue<'_, B>) -> bool {
+        !REPORTS || self.groups.report_at() == Wake::Idle && !frames.is_sending()
+    }
+
+    /// Sends the reports of groups that are due. Says when next.
+    fn report<B: Bar>(&mut self, frames: &mut FrameQueue<'_, B>, now: Instant, info: &PortInfo) -> Wake {
+        while self.groups.report_at().is_due(now) {
+            if frames.room() == 0 {
+                return Wake::At(now + NO_ROOM);
+            }
+            let ipv4 = info.address.map(|(own, _)| own).filter(|own| own.ipv4().is_some());
+            if let Some(report) = self.groups.due(now, [ipv4.unwrap_or(Gid::ZERO), info.gid]) {
+                let to = Destination::Mac(group_mac(report.to));
+                frames.enqueue(report.ether_type, report.as_bytes(), to, now + PATIENCE);
+            }
+        }
+        self.groups.report_at()
+    }
+
+    /// Runs the timers of neighbours, and of groups. Says when next.
     pub(super) fn poll<B: Bar>(
         &mut self,
         frames: &mut FrameQueue<'_, B>,
         now: Instant,
         info: &PortInfo,
     ) -> Wake {
+        let wake = if REPORTS && info.active { self.report(frames, now, info) } else { Wake::Idle };
         for _ in 0..BATCH {
             match self.neighbours.poll(now) {
                 NeighbourAction::Request { ip, to } => ask(frames, now, info, ip, to),
-                NeighbourAction::Idle(wake) => return wake,
+                NeighbourAction::Idle(next) => return wake.earliest(next),
             }
         }
-        Wake::Idle
+        wake
     }
 
-    /// Takes a message of ARP or neighbour discovery, and answers it. Returns false for other messages.
+    /// Takes a message of ARP or neighbour discovery, and answers it; and a query for groups. Returns false for other
+    /// messages.
     pub(super) fn arrived<B: Bar>(
         &mut self,
         frames: &mut FrameQueue<'_, B>,
@@ -148,7 +147,15 @@ impl<'s> Ethernet<'s> {
         info: &PortInfo,
         (arrived, payload): (&Arrived, &[u8]),
     ) -> bool {
-        let Some(claim) = parse(arrived.ether_type, arrived.from, payload) else { return false };
+        let Some(claim) = parse(arrived.ether_type, arrived.from, payload) else {
+            let query = if REPORTS { Query::parse(arrived.ether_type, payload) } else { None };
+            if let Some(query) = &query {
+                self.groups.queried(now, query);
+            }
+            // Reports of other hosts are of no interest.
+            return query.is_some()
+                || arrived.ether_type == ETHERTYPE_IPV4 && payload.get(PROTOCOL_AT) == Some(&IGMP);
+        };
         let ((own, count), mac) = (own_gids(info), own_mac(info));
         let own = own.get(..count).unwrap_or_default();
         if self.neighbours.claimed(now, &claim, own, &mac) {

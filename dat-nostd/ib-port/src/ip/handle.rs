@@ -105,6 +105,9 @@ impl<B: Bar> Ip<'_, '_, B> {
     }
 
     /// Receives what is sent to a multicast group from now on. False when the table of groups is full.
+    ///
+    /// On Ethernet the feature `multicast` also reports the group by IGMP. Switches may else forward none of its frames, those
+    /// for a UD queue pair of this group included.
     pub fn join(&mut self, group: Ipv4Addr) -> bool {
         group.is_multicast() && self.interface.join(self.now, self.info, group)
     }

@@ -7,6 +7,7 @@ mod config;
 mod ethernet;
 mod handle;
 mod infiniband;
+mod membership;
 mod way;
 
 use core::net::Ipv4Addr;
@@ -30,6 +31,7 @@ use way::{BATCH, PATIENCE, Way};
 
 pub use config::{AddressResolution, IpConfig, IpCounters, IpError};
 pub use handle::Ip;
+pub use membership::MemberSlot;
 
 /// Packets that may wait for one neighbour.
 const WAITING_EACH: usize = 16;
@@ -89,7 +91,8 @@ impl<'s, B: Bar> Interface<'s, B> {
                 Link::InfiniBand(Ipoib { neighbours, groups, announced: None })
             }
             PortType::Ethernet => {
-                Link::Ethernet(Ethernet::new(Neighbours::new(parts.macs, config.neighbour), info))
+                let neighbours = Neighbours::new(parts.macs, config.neighbour);
+                Link::Ethernet(Ethernet::new(neighbours, parts.members, info))
             }
         };
         Ok(Self {
@@ -117,6 +120,7 @@ impl<'s, B: Bar> Interface<'s, B> {
             Link::Ethernet(link) => {
                 link.neighbours.doubt_all();
                 link.announced = false;
+                link.groups.report_all();
             }
         }
         self.retry_at = Instant::ORIGIN;
@@ -168,6 +172,22 @@ impl<'s, B: Bar> Interface<'s, B> {
             Link::Ethernet(_) => info.ethernet.map_or(0, |link| link.mtu).min(self.frames.longest_payload()),
         };
         link.min(self.config.max_mtu)
+    }
+
+    /// Begins to leave all groups: the port is closed.
+    pub(crate) fn leave_all(&mut self) {
+        match &mut self.link {
+            Link::InfiniBand(link) => link.groups.leave_all(),
+            Link::Ethernet(link) => link.groups.leave_all(),
+        }
+    }
+
+    /// Returns whether the leaves of [`Interface::leave_all`] are sent, on InfiniBand answered.
+    pub(crate) fn all_left(&self) -> bool {
+        match &self.link {
+            Link::InfiniBand(link) => link.groups.all_left(),
+            Link::Ethernet(link) => link.has_left(&self.frames),
+        }
     }
 
     /// The groups of an InfiniBand port.
@@ -415,7 +435,7 @@ impl<'s, B: Bar> Interface<'s, B> {
     fn join(&mut self, now: Instant, info: &PortInfo, group: Ipv4Addr) -> bool {
         match &mut self.link {
             Link::InfiniBand(link) => link.groups.want(now, multicast_mgid(info.pkey, group), Kind::Member),
-            Link::Ethernet(link) => link.want(group_mac(gid_of_ipv4(group))),
+            Link::Ethernet(link) => link.groups.join(gid_of_ipv4(group)),
         }
     }
 
@@ -423,7 +443,7 @@ impl<'s, B: Bar> Interface<'s, B> {
     fn leave(&mut self, info: &PortInfo, group: Ipv4Addr) -> bool {
         match &mut self.link {
             Link::InfiniBand(link) => link.groups.leave(multicast_mgid(info.pkey, group)),
-            Link::Ethernet(link) => link.unwant(group_mac(gid_of_ipv4(group))),
+            Link::Ethernet(link) => link.groups.leave(gid_of_ipv4(group)),
         }
     }
 

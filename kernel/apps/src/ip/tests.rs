@@ -52,6 +52,12 @@ impl PacketLink for End {
             self.to_there.borrow_mut().push_back(packet.to_vec());
         }
     }
+
+    fn join(&mut self, _: Ipv4Addr) -> bool {
+        false
+    }
+
+    fn leave(&mut self, _: Ipv4Addr) {}
 }
 
 fn wire(lose: u32) -> (End, End) {
