@@ -35,6 +35,8 @@ const RECEIVE_STRIDE: usize = 4160;
 const SEND: u64 = 1 << 32;
 /// The shortest IPv4 packet.
 const IPV4_HEADER: usize = 20;
+/// An Ethernet port reports its groups to switches and routers, and replies to their queries.
+pub(crate) const REPORTS: bool = cfg!(any(test, feature = "multicast"));
 /// Offset of the protocol in an IPv4 header.
 pub(crate) const PROTOCOL_AT: usize = 9;
 
@@ -521,7 +523,8 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             };
             self.counters.received += 1;
             let (start, len) = (headroom + header, len - header);
-            let is_packet = ether_type == ETHERTYPE_IPV4 && len >= IPV4_HEADER && protocol != IGMP;
+            let is_packet =
+                ether_type == ETHERTYPE_IPV4 && len >= IPV4_HEADER && !(REPORTS && protocol == IGMP);
             if is_packet && self.config.has_reader {
                 self.keep_unread(Unread { buffer: buffer as u16, start: start as u16, len: len as u16 });
                 continue;

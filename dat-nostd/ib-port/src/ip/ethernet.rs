@@ -9,11 +9,9 @@ use ib_types::{Duration, Gid, Instant, Wake};
 
 use super::membership::{Attachment, MemberSlot, Memberships};
 use super::way::{BATCH, PATIENCE, Way};
-use crate::frames::{Arrived, Destination, FrameQp, FrameQueue, FrameWay, PROTOCOL_AT};
+use crate::frames::{Arrived, Destination, FrameQp, FrameQueue, FrameWay, PROTOCOL_AT, REPORTS};
 use crate::info::PortInfo;
 
-/// Groups are reported to switches and routers.
-const REPORTS: bool = cfg!(feature = "multicast");
 /// Distance of attempts to send a report without room in the queue.
 const NO_ROOM: Duration = Duration::from_millis(100);
 

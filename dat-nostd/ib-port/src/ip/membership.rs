@@ -5,6 +5,8 @@ use ib_mgmt::ethernet::group_mac;
 use ib_mgmt::membership::{Query, Report, is_reported};
 use ib_types::{Duration, Gid, Instant, MacAddress, Wake};
 
+use crate::frames::REPORTS;
+
 /// Reports of a change (robustness variable: RFC 2236 8.1, RFC 2710 7.1).
 const REPEATS: u8 = 2;
 /// Longest distance of these reports (RFC 3376 8.11, RFC 3810 9.11).
@@ -49,7 +51,8 @@ pub(super) struct Memberships<'s> {
 impl<'s> Memberships<'s> {
     pub(super) fn new(members: &'s mut [MemberSlot], mac: MacAddress) -> Self {
         members.fill(MemberSlot::EMPTY);
-        let random = mac.0.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        let MacAddress([a, b, c, d, e, f]) = mac;
+        let random = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
         let (attached, report_at) = (true, Wake::Idle);
         Self { members, attached, report_at, random }
     }
@@ -179,7 +182,7 @@ impl MemberSlot {
 
     /// Reports a change at once, unless the group is not reported.
     fn report(&mut self, times: u8) {
-        if is_reported(self.group) {
+        if REPORTS && is_reported(self.group) {
             (self.left, self.at) = (times, Instant::ORIGIN);
         }
     }

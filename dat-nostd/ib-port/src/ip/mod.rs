@@ -20,7 +20,7 @@ use ib_mgmt::ipoib::{
 };
 use ib_mgmt::sa::{McMemberRecord, QueryError, Response};
 
-use crate::frames::{Arrived, Destination, FRAME_LEN, FrameConfig, FrameQueue, Waiting};
+use crate::frames::{Arrived, Destination, FRAME_LEN, FrameConfig, FrameQueue, REPORTS, Waiting};
 use crate::group::{Groups, Kind, Question};
 use crate::info::PortInfo;
 use crate::path::Resolver;
@@ -178,7 +178,8 @@ impl<'s, B: Bar> Interface<'s, B> {
     pub(crate) fn leave_all(&mut self) {
         match &mut self.link {
             Link::InfiniBand(link) => link.groups.leave_all(),
-            Link::Ethernet(link) => link.groups.leave_all(),
+            Link::Ethernet(link) if REPORTS => link.groups.leave_all(),
+            Link::Ethernet(_) => {}
         }
     }
 
