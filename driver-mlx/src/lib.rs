@@ -127,7 +127,7 @@ pub use mmio::{MmioBar, MmioDoorbellRegister};
 pub use mw::{MemoryWindow, MwBind, MwType};
 pub use path::{AddressVector, Grh, Path};
 pub use platform::{Bar, DoorbellRegister, MapError, Platform};
-pub use qp::{Doorbell, MAX_FRAME_HEAD, Qp, QpState};
+pub use qp::{Doorbell, MAX_FRAME_HEAD, Qp, QpState, Receiver};
 pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};
 pub use trace::{Counters, Trace, TraceEntry, TraceKind};

@@ -229,7 +229,13 @@ impl OctowordRing {
     /// The two big-endian quadwords of an octoword.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> (u64, u64) {
-        (u64::from_be(self.quad(index, 0).load(Ordering::Relaxed)), self.second(index))
+        (self.first(index), self.second(index))
+    }
+
+    /// The first big-endian quadword of an octoword.
+    #[inline]
+    pub(crate) fn first(&self, index: usize) -> u64 {
+        u64::from_be(self.quad(index, 0).load(Ordering::Relaxed))
     }
 
     /// The second big-endian quadword of an octoword.

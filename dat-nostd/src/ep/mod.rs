@@ -24,7 +24,7 @@ use driver_mlx::{
 };
 
 use crate::base::attr::EpAttributes;
-use crate::base::event::{ConnectionEvent, DtoOperation, ReceiveDto};
+use crate::base::event::{ConnectionEvent, DtoOperation};
 use crate::base::handle::{IaHandle, PzHandle, SrqHandle};
 use crate::base::list::{Link, linked};
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
@@ -35,7 +35,7 @@ use crate::conn::connection::Connection;
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
 use crate::ep::watermark::Watermarks;
-use crate::ep::work::{How, Note, Work};
+use crate::ep::work::{EpReceiver, How, Note, Work};
 use crate::evd::Notification;
 use crate::evd::reaction::Reaction;
 
@@ -358,14 +358,10 @@ impl<B: Bar> Ep<B> {
         Some(retired)
     }
 
-    /// As [`Ep::retire_common`] of a message.
+    /// Returns the EP's own receives, to take many messages.
     #[inline(always)]
-    pub(crate) fn retire_receive(&mut self, completion: &Cqe<'_>) -> Option<ReceiveDto> {
-        let message = self.qp.as_mut()?.retire_receive(completion)?;
-        self.receives.retired(1);
-        // The device's claim is bounded by what was posted.
-        let length = message.length.min(Note::of(message.wr_id).length());
-        Some(ReceiveDto { user_cookie: message.wr_id.id, length })
+    pub(crate) fn receiver(&mut self) -> Option<EpReceiver<'_>> {
+        Some(EpReceiver::new(self.qp.as_mut()?.receiver()?, &mut self.receives))
     }
 
     /// Returns the effect of a completion on the connection.

@@ -353,17 +353,6 @@ impl<B: Bar> Ep<B> {
         posted
     }
 
-    /// Posts receives again as they were one lap of their ring before, while the state allows it.
-    pub(crate) fn repost_recvs(&mut self, count: usize) {
-        let count = count.min(self.receives.room() as usize) as u16;
-        if EpCall::PostRecv.in_state(self.state()).is_ok()
-            && let Some(qp) = &mut self.qp
-        {
-            let posted = qp.repost_recvs(count);
-            self.receives.posted(posted.into());
-        }
-    }
-
     fn check_recv(&self, flags: CompletionFlags) -> DatResult<()> {
         EpCall::PostRecv.in_state(self.state())?;
         // No segment can be of the zone that the EP does not have: one code, with and without

@@ -1,8 +1,8 @@
 //! What an endpoint knows of its outstanding operations: counters, and what the driver keeps of each beside the consumer's cookie.
 
-use driver_mlx::{SendFlags, WrId};
+use driver_mlx::{Cqe, Receiver, SendFlags, WrId};
 
-use crate::base::event::DtoOperation;
+use crate::base::event::{DtoOperation, ReceiveDto};
 use crate::base::types::CompletionFlags;
 
 /// What the driver keeps for us with a work request, beside the consumer's cookie.
@@ -135,8 +135,9 @@ impl Work {
     }
 
     /// Returns the number of operations that may still be posted.
+    #[inline]
     pub(crate) fn room(&self) -> u32 {
-        self.limit.saturating_sub(self.outstanding())
+        (self.end.wrapping_sub(self.head) as i32).max(0) as u32
     }
 
     /// Returns whether nothing more may be posted.
@@ -194,6 +195,37 @@ impl How {
     #[inline]
     pub(crate) fn is_silent(self) -> bool {
         !self.send_flags.contains(SendFlags::SIGNALED)
+    }
+}
+
+/// The receives of an EP that has its own queue, to take many messages.
+pub(crate) struct EpReceiver<'e> {
+    queue: Receiver<'e>,
+    work: &'e mut Work,
+}
+
+impl<'e> EpReceiver<'e> {
+    #[inline]
+    pub(crate) fn new(queue: Receiver<'e>, work: &'e mut Work) -> Self {
+        Self { queue, work }
+    }
+
+    /// As [`Ep::retire_common`](crate::ep::Ep::retire_common) of a message.
+    #[inline(always)]
+    pub(crate) fn retire(&mut self, completion: &Cqe<'_>) -> Option<ReceiveDto> {
+        let message = self.queue.retire(completion)?;
+        self.work.retired(1);
+        // The device's claim is bounded by what was posted.
+        let length = message.length.min(Note::of(message.wr_id).length());
+        Some(ReceiveDto { user_cookie: message.wr_id.id, length })
+    }
+
+    /// Posts receives again as they were one lap of their ring before. Every state of the EP allows it.
+    #[inline]
+    pub(crate) fn repost(&mut self, count: usize) {
+        let count = count.min(self.work.room() as usize) as u16;
+        let posted = self.queue.repost(count);
+        self.work.posted(posted.into());
     }
 }
 

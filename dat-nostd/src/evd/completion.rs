@@ -7,7 +7,7 @@ use crate::base::handle::EpHandle;
 use crate::base::table::{HandleRef, Table};
 use crate::base::types::{DtoStatus, EpState};
 use crate::ep::Ep;
-use crate::ep::work::Note;
+use crate::ep::work::{EpReceiver, Note};
 use crate::evd::reaction::Reaction;
 use crate::mem::rmr::Windows;
 use crate::srq::draining::Srqs;
@@ -46,15 +46,16 @@ pub(super) fn take_transfer<const RUNS: bool, B: Bar>(
     })
 }
 
-/// As [`take_transfer`] of a receive, with its EP.
+/// As [`take_transfer`] of a receive, with the queue that it was taken from.
 #[inline(always)]
 pub(super) fn take_receive<'e, B: Bar>(
     eps: &'e mut Table<'_, EpHandle, Ep<B>>,
     cqe: &Cqe<'_>,
-) -> Option<(&'e mut Ep<B>, ReceiveDto)> {
+) -> Option<(EpReceiver<'e>, ReceiveDto)> {
     let (_, ep) = ep_of(eps, cqe)?;
-    let receive = ep.retire_receive(cqe)?;
-    Some((ep, receive))
+    let mut receiver = ep.receiver()?;
+    let receive = receiver.retire(cqe)?;
+    Some((receiver, receive))
 }
 
 /// Returns the EP of a completion, unless a message establishes it.

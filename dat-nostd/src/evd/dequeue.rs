@@ -8,18 +8,18 @@ use crate::adapter::part::Parts;
 use crate::base::event::{Event, EventData, ReceiveDto};
 use crate::base::handle::{EvdHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn};
-use crate::ep::Ep;
+use crate::ep::work::EpReceiver;
 use crate::evd::completion::{take_receive, take_transfer};
 
 /// The further receives of a run: see [`Adapter::evd_take_receives`].
-pub struct ReceiveRun<'r, B: Bar> {
+pub struct ReceiveRun<'r, 'e, B: Bar> {
     cq: &'r mut Cq<B>,
-    ep: &'r mut Ep<B>,
+    receiver: &'r mut EpReceiver<'e>,
     /// Events that the call may still take.
     left: &'r mut usize,
 }
 
-impl<B: Bar> Iterator for ReceiveRun<'_, B> {
+impl<B: Bar> Iterator for ReceiveRun<'_, '_, B> {
     type Item = ReceiveDto;
 
     #[inline(always)]
@@ -28,7 +28,7 @@ impl<B: Bar> Iterator for ReceiveRun<'_, B> {
             return None;
         }
         // A completion of another EP stays in its place.
-        let receive = self.cq.poll_common(|cqe| self.ep.retire_receive(cqe)).flatten()?;
+        let receive = self.cq.poll_common(|cqe| self.receiver.retire(cqe)).flatten()?;
         *self.left -= 1;
         Some(receive)
     }
@@ -65,8 +65,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// run. Any other event ends the call and is returned beside the number of events, in which it counts. The adapter is not polled.
     ///
     /// `take` returns how many receives of the EP to post again. A receive that is posted again has the segments and the cookie of the
-    /// receive one lap before. Nothing is posted if one of these entries was never used, or if the EP's state or limit allows no
-    /// receive.
+    /// receive one lap before. Nothing is posted if one of these entries was never used, or if the EP's limit allows no receive.
     ///
     /// A lap has `max_recv_dtos` receives, rounded up to a power of two. An entry has 16 bytes for each of `max_recv_iov` segments,
     /// rounded up in the same way, and a lap has at least 64 bytes.
@@ -75,7 +74,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         &mut self,
         evd: EvdHandle,
         most: usize,
-        mut take: impl FnMut(ReceiveDto, ReceiveRun<'_, P::Bar>) -> usize,
+        mut take: impl FnMut(ReceiveDto, ReceiveRun<'_, '_, P::Bar>) -> usize,
     ) -> (usize, Option<Event>) {
         let mut left = most;
         let Parts { device, objects, .. } = self.parts();
@@ -89,11 +88,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
                     break true;
                 }
                 let first = cq.poll_common(|cqe| take_receive(eps, cqe));
-                let Some(Some((ep, first))) = first else { break first.is_none() };
+                let Some(Some((mut receiver, first))) = first else { break first.is_none() };
                 left -= 1;
-                let again = take(first, ReceiveRun { cq, ep, left: &mut left });
+                let again = take(first, ReceiveRun { cq, receiver: &mut receiver, left: &mut left });
                 if again > 0 {
-                    ep.repost_recvs(again);
+                    receiver.repost(again);
                 }
             };
             state.looks.delivered(most - left);

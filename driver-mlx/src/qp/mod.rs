@@ -11,7 +11,7 @@ pub(crate) use receive::put_receive;
 pub(crate) use send::FrameLimits;
 
 use crate::barrier;
-use crate::completion::{Completion, ReceiveOpcode, Received, Sent, WorkQueue, WrId};
+use crate::completion::{Completion, Sent, WorkQueue, WrId};
 use crate::config::Service;
 use crate::cq::Cqe;
 use crate::dma::DmaMemory;
@@ -27,6 +27,7 @@ use core::cell::Cell;
 use frame::EthSegment;
 use mlx5_prm::datapath::INLINE_SEG;
 use receive::ReceiveQueue;
+pub use receive::Receiver;
 use send::{Connection, Payload, Prefix, Request, SendLimits, SendQueue};
 
 /// State of a queue pair, as far as this side has brought it.
@@ -504,16 +505,10 @@ impl<B: Bar> Qp<B> {
         posted
     }
 
-    /// Posts up to `count` receives again, each with the SGEs and name of the receive one lap before, and updates the doorbell record.
-    /// Writes no WQE. A lap has the receives that the queue was created for, rounded up to a power of two, and at least 64 bytes.
-    ///
-    /// Returns the number posted: 0 if one of these entries was never written, or if the first one has an empty first SGE.
-    #[inline]
-    pub fn repost_recvs(&mut self, count: u16) -> u16 {
-        let Some(rq) = &mut self.rq else { return 0 };
-        let posted = rq.repost(count);
-        self.ring_recv();
-        posted
+    /// Returns the receive queue, to take many messages; `None` if receives come from a shared queue.
+    #[inline(always)]
+    pub fn receiver(&mut self) -> Option<Receiver<'_>> {
+        Some(Receiver::new(self.rq.as_mut()?, &mut self.record))
     }
 
     /// Hands everything posted to the receive queue to the device.
@@ -548,15 +543,8 @@ impl<B: Bar> Qp<B> {
             let (wr_id, count) = self.sq.retire_common::<RUNS>(cqe, special)?;
             Some(Completion::Sent(Sent { wr_id, opcode: cqe.send_opcode(), count }))
         } else {
-            self.retire_receive(cqe).map(Completion::Received)
+            self.receiver()?.retire(cqe).map(Completion::Received)
         }
-    }
-
-    /// As [`Qp::retire_common`] of a message.
-    #[inline(always)]
-    pub fn retire_receive(&mut self, cqe: &Cqe<'_>) -> Option<Received> {
-        let wr_id = self.rq.as_mut()?.retire_sent(cqe)?;
-        Some(Received { wr_id, opcode: ReceiveOpcode::Send, length: cqe.byte_len() })
     }
 
     #[cold]

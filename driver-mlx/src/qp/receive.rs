@@ -1,8 +1,9 @@
 //! The receive queue: what is outstanding, and the bytes of receives.
 
-use crate::completion::WrId;
+use crate::barrier;
+use crate::completion::{ReceiveOpcode, Received, WrId};
 use crate::cq::Cqe;
-use crate::ring::{OctowordRing, Slot, Slots, data_segment};
+use crate::ring::{DoorbellRecord, OctowordRing, Slot, Slots, data_segment};
 use crate::types::{LKey, QpNumber, Sge};
 use crate::wqe::PostError;
 use mlx5_prm::datapath::{CqeOpcode, INLINE_SEG};
@@ -149,10 +150,11 @@ impl ReceiveQueue {
 
     /// Posts up to `count` receives again, each entry as it was written one lap before. Returns the number posted: 0 if
     /// an entry was never written.
-    pub(super) fn repost(&mut self, count: u16) -> u16 {
+    #[inline]
+    fn repost(&mut self, count: u16) -> u16 {
         let count = count.min(self.size - self.outstanding());
         // Entries are written in order, so the unwritten ones begin at the head. They have no length.
-        let (segment, _) = self.ring.get(usize::from(self.head) * usize::from(self.stride));
+        let segment = self.ring.first(usize::from(self.head) * usize::from(self.stride));
         if count == 0 || segment >> 32 == 0 {
             return 0;
         }
@@ -224,6 +226,40 @@ impl ReceiveQueue {
             count += 1;
         }
         Some((count, self.wr_id(index)))
+    }
+}
+
+/// The receive queue of a [`Qp`](crate::Qp), to take many messages.
+#[derive(Debug)]
+pub struct Receiver<'q> {
+    queue: &'q mut ReceiveQueue,
+    record: &'q mut DoorbellRecord,
+}
+
+impl<'q> Receiver<'q> {
+    #[inline]
+    pub(super) fn new(queue: &'q mut ReceiveQueue, record: &'q mut DoorbellRecord) -> Self {
+        Self { queue, record }
+    }
+
+    /// As [`Qp::retire_common`](crate::Qp::retire_common) of a message.
+    #[inline(always)]
+    pub fn retire(&mut self, cqe: &Cqe<'_>) -> Option<Received> {
+        let wr_id = self.queue.retire_sent(cqe)?;
+        Some(Received { wr_id, opcode: ReceiveOpcode::Send, length: cqe.byte_len() })
+    }
+
+    /// Posts up to `count` receives again, each with the SGEs and name of the receive one lap before, and updates the doorbell
+    /// record. Writes no WQE. A lap has the receives that the queue was created for, rounded up to a power of two, and at least 64
+    /// bytes.
+    ///
+    /// Returns the number posted: 0 if one of these entries was never written, or if the first one has an empty first SGE.
+    #[inline]
+    pub fn repost(&mut self, count: u16) -> u16 {
+        let posted = self.queue.repost(count);
+        barrier::publish();
+        self.record.store_first(u32::from(self.queue.head()));
+        posted
     }
 }
 
