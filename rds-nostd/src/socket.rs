@@ -21,9 +21,7 @@ with_empty! {
         /// Bound port while the socket is open and bound to the address that peers send to;
         /// otherwise 0.
         pub(crate) peers_port: u16 = 0,
-        /// First socket of the bucket with this entry's index, and the socket after this one in its
-        /// bucket. Slots plus 1; 0 for none.
-        pub(crate) bucket_first: u16 = 0,
+        /// Socket after this one in its bucket of ports: slot plus 1; 0 for none.
         pub(crate) bucket_next: u16 = 0,
         /// Bound address, IPv4 mapped; 0 while unbound.
         pub(crate) address: u128 = 0,
@@ -148,12 +146,16 @@ impl Socket {
         self.receive_bytes > self.receive_buffer || self.receive_frames > most_frames
     }
 
-    /// Uncounts a message that was read. Saturates, because a device may overwrite the length that
-    /// was counted.
+    /// Uncounts a message that was read.
     #[inline]
     pub(crate) const fn has_read(&mut self, bytes: usize, count: usize) {
-        self.receive_bytes = self.receive_bytes.saturating_sub(bytes);
-        self.receive_frames = self.receive_frames.saturating_sub(count);
+        self.receive_bytes -= bytes;
+        self.receive_frames -= count;
+    }
+
+    /// Like [`has_read`](Self::has_read), for a length that a device may have overwritten.
+    pub(crate) fn has_read_at_most(&mut self, bytes: usize, count: usize) {
+        self.has_read(bytes.min(self.receive_bytes), count.min(self.receive_frames));
     }
 
     /// Stores the connection of messages to a peer.
@@ -197,10 +199,14 @@ impl Socket {
 /// Maximum number of sockets that handles can name.
 const MOST: usize = u16::MAX as usize;
 
+/// Buckets of ports, a constant, so that a message's bucket takes neither a load nor a check.
+const BUCKETS: usize = 1024;
+
 /// All sockets of a node.
 pub(crate) struct Sockets<'s> {
-    /// The entries are also the buckets of a hash table of ports that peers send to.
     entries: &'s mut [Socket],
+    /// First socket of each bucket of ports that peers send to: slot plus 1; 0 for none.
+    buckets: [u16; BUCKETS],
 }
 
 impl<'s> Sockets<'s> {
@@ -208,7 +214,7 @@ impl<'s> Sockets<'s> {
         let count = entries.len().min(MOST);
         let (entries, _) = entries.split_at_mut(count);
         entries.fill_with(|| Socket::EMPTY);
-        Self { entries }
+        Self { entries, buckets: [0; BUCKETS] }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -240,8 +246,8 @@ impl<'s> Sockets<'s> {
     pub(crate) fn create(&mut self, like: Socket) -> Result<SocketHandle, RdsError> {
         let free = self.entries.iter_mut().enumerate().find(|(_, socket)| !socket.open);
         let (slot, socket) = free.ok_or(RdsError::TooManySockets)?;
-        let (generation, bucket_first) = (socket.generation.wrapping_add(1), socket.bucket_first);
-        *socket = Socket { open: true, generation, bucket_first, ..like };
+        let generation = socket.generation.wrapping_add(1);
+        *socket = Socket { open: true, generation, ..like };
         Ok(SocketHandle { slot: slot as u16, generation })
     }
 
@@ -286,9 +292,7 @@ impl<'s> Sockets<'s> {
         socket.transport.set(transport);
         if transport == Transport::InfiniBand {
             socket.peers_port = port;
-            let bucket = self.bucket(port);
-            let first = self.get_mut(bucket).map(|entry| &mut entry.bucket_first);
-            let next = first.map_or(0, |first| core::mem::replace(first, handle.slot + 1));
+            let next = core::mem::replace(self.bucket(port), handle.slot + 1);
             self.open_mut(handle)?.bucket_next = next;
         }
         Ok(())
@@ -306,30 +310,39 @@ impl<'s> Sockets<'s> {
         if port == 0 {
             return Ok(());
         }
-        let bucket = self.bucket(port);
-        let mut link = self.entries.get_mut(bucket).map(|entry| &mut entry.bucket_first);
-        // The borrow of a link ends before the next entry is looked up.
-        while let Some(other) = link.as_deref().copied().filter(|other| *other != 0 && *other != slot) {
-            link = self.entries.get_mut(usize::from(other) - 1).map(|entry| &mut entry.bucket_next);
+        let mut before = *self.bucket(port);
+        if before == slot {
+            *self.bucket(port) = next;
         }
-        if let Some(link) = link {
-            *link = next;
+        while let Some(socket) = self.entries.get_mut(usize::from(before).wrapping_sub(1)) {
+            before = socket.bucket_next;
+            if before == slot {
+                socket.bucket_next = next;
+            }
         }
         Ok(())
     }
 
-    /// Returns the index of a port's bucket.
-    #[inline]
-    const fn bucket(&self, port: u16) -> usize {
-        (port.wrapping_mul(0x9e37) as usize * self.entries.len()) >> 16
+    /// Returns the first socket of a port's bucket.
+    const fn bucket(&mut self, port: u16) -> &mut u16 {
+        &mut self.buckets[port as usize % BUCKETS]
     }
 
     /// Returns the slot of the socket that receives peers' messages to `port`.
     #[inline]
     fn find(&self, port: u16) -> Option<usize> {
-        let mut next = self.entries.get(self.bucket(port))?.bucket_first;
+        let slot = usize::from(self.buckets[usize::from(port) % BUCKETS]).wrapping_sub(1);
+        let socket = self.entries.get(slot)?;
+        if socket.peers_port == port { Some(slot) } else { self.find_after(socket, port) }
+    }
+
+    /// Continues [`find`](Self::find) after `socket`.
+    #[cold]
+    #[inline(never)]
+    fn find_after(&self, socket: &Socket, port: u16) -> Option<usize> {
+        let mut next = socket.bucket_next;
         loop {
-            let slot = usize::from(next.checked_sub(1)?);
+            let slot = usize::from(next).wrapping_sub(1);
             let socket = self.entries.get(slot)?;
             if socket.peers_port == port {
                 return Some(slot);

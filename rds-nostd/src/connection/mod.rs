@@ -9,6 +9,8 @@ mod rx;
 mod table;
 mod tx;
 
+use core::net::Ipv4Addr;
+
 pub(crate) use absent::{Absent, AbsentPeers};
 pub(crate) use cookie::{Cookie, CookieKind};
 pub use map::port_mask;
@@ -65,6 +67,8 @@ with_empty! {
         /// Type of service and peer address, IPv4 mapped: the key of the connection.
         pub(crate) tos: u8 = 0,
         pub(crate) foreign: u128 = 0,
+        /// The address, if it is an IPv4 address.
+        pub(crate) v4: Option<Ipv4Addr> = None,
         /// GID of the peer's port on the last connection.
         pub(crate) foreign_gid: [u8; 16] = [0; 16],
         pub(crate) objects: Objects = Objects::EMPTY,

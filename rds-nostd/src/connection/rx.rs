@@ -4,6 +4,7 @@ use dat_nostd::{Duration, Instant};
 
 use crate::frames::{Arena, Ring};
 use crate::ids::{FrameId, MessageId};
+use crate::wire::Header;
 
 /// Time limit of a message while receives are posted, plus a time per fragment. The HCA retries a
 /// lost packet for about half a second before it breaks the connection.
@@ -24,6 +25,8 @@ with_empty! {
         /// Highest sequence number completely received on this endpoint: the value of our
         /// acknowledgements.
         pub(crate) ack_value: u64 = 0,
+        /// Acknowledgement in the last message of the current run.
+        pub(crate) heard: u64 = 0,
         pub(crate) ack_wanted: bool = false,
         /// A message has arrived since the last acknowledgement was sent.
         pub(crate) is_unsaid: bool = false,
@@ -68,7 +71,7 @@ impl Rx {
     #[inline]
     pub(crate) const fn frame_of(&self, cookie: u64) -> Option<FrameId> {
         let frame = cookie ^ self.cookie;
-        if frame <= u16::MAX as u64 { FrameId::from_bits(frame as u16) } else { None }
+        if frame.wrapping_sub(1) < u16::MAX as u64 { FrameId::from_bits(frame as u16) } else { None }
     }
 
     /// Records the sequence number of a complete message, and its request for an acknowledgement.
@@ -78,11 +81,18 @@ impl Rx {
         self.ack_wanted |= is_asked;
     }
 
-    /// Like [`completed`](Self::completed), for a message that is not a duplicate.
+    /// Stores the numbers of a message in a run, until [`end_run`](Self::end_run).
     #[inline]
-    pub(crate) const fn accepted(&mut self, sequence: u64) {
-        self.completed(sequence, false);
-        self.next_sequence = sequence.wrapping_add(1);
+    pub(crate) const fn hear(&mut self, header: &Header) {
+        (self.ack_value, self.heard) = (header.sequence, header.ack);
+    }
+
+    /// Like [`completed`](Self::completed), for the messages of a run, none of which is a duplicate.
+    /// Returns the last acknowledgement.
+    #[inline]
+    pub(crate) const fn end_run(&mut self) -> u64 {
+        (self.next_sequence, self.is_unsaid) = (self.ack_value.wrapping_add(1), true);
+        self.heard
     }
 
     /// Ignores everything that arrives on this endpoint from now on, after a protocol violation.

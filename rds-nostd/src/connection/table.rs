@@ -1,5 +1,7 @@
 //! Table of connections: a hash table by peer, a list of due connections, and a heap of deadlines.
 
+use core::net::Ipv6Addr;
+
 use dat_nostd::Instant;
 
 use crate::connection::{Connection, Cookie, State};
@@ -17,14 +19,6 @@ with_empty! {
         /// Index in the heap of deadlines plus 1, and the deadline.
         place: u16 = 0,
         deadline: Instant = Instant::ORIGIN,
-    }
-}
-
-impl Links {
-    /// Returns whether the next poll visits the connection.
-    #[inline]
-    pub(crate) const fn is_due(&self) -> bool {
-        self.is_due
     }
 }
 
@@ -142,7 +136,8 @@ impl<'s> Connections<'s> {
         self.used = self.used.max(id.index() + 1);
         let entry = self.at_mut(id);
         let Links { due_next, is_due, .. } = entry.links;
-        *entry = Connection { links: Links { due_next, is_due, ..Links::EMPTY }, ..connection };
+        let v4 = Ipv6Addr::from_bits(connection.foreign).to_ipv4_mapped();
+        *entry = Connection { v4, links: Links { due_next, is_due, ..Links::EMPTY }, ..connection };
         if let Some(first) = self.buckets.get_mut(bucket) {
             let next = first.replace(id);
             self.at_mut(id).links.bucket_next = next;

@@ -61,22 +61,23 @@ impl Place {
 }
 
 /// Unread messages of a socket, oldest first.
+// The places as numbers, 0 for none, so that one store writes one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Inbox {
-    head: Option<Place>,
-    tail: Option<Place>,
+    head: u32,
+    tail: u32,
 }
 
 impl Inbox {
-    pub(crate) const EMPTY: Self = Self { head: None, tail: None };
+    pub(crate) const EMPTY: Self = Self { head: 0, tail: 0 };
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.head.is_none()
+        self.head == 0
     }
 
     #[inline]
     pub(crate) const fn head(&self) -> Option<Place> {
-        self.head
+        Place::from_bits(self.head)
     }
 }
 
@@ -84,8 +85,8 @@ impl Inbox {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread {
     pub(crate) place: Place,
-    /// Next message of the inbox.
-    next: Option<Place>,
+    /// Next message of the inbox; 0 for none.
+    next: u32,
     /// Connection of the sender; `None` for a loopback message.
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) sport: u16,
@@ -98,10 +99,10 @@ pub(crate) struct Unread {
 impl Frame {
     /// Returns the next message of the inbox.
     #[inline]
-    const fn next_place(&self) -> Option<Place> {
+    const fn next_place(&self) -> u32 {
         match self.next_message {
-            Some(message) => Some(Place::record(message.first(), self.next_record)),
-            None => None,
+            Some(message) => Place::record(message.first(), self.next_record).bits(),
+            None => 0,
         }
     }
 }
@@ -119,8 +120,8 @@ impl Frames<'_> {
         let before = self.link(inbox, Place::of(MessageId::starting(frame)));
         let entry = self.at_mut(frame);
         (entry.used, entry.next_message, entry.next_record) = (Use::Unread, None, 0);
-        (entry.socket, entry.sport, entry.len) = (socket as u16, header.sport, header.len);
-        entry.generation = before.map_or(0, Place::bits);
+        (entry.dport, entry.sport, entry.len) = (header.dport, header.sport, header.len);
+        (entry.socket, entry.generation) = (socket as u16, before);
     }
 
     /// Appends a message to an inbox.
@@ -131,48 +132,48 @@ impl Frames<'_> {
 
     /// Makes a message the tail of an inbox. Returns the previous tail.
     #[inline]
-    fn link(&mut self, inbox: &mut Inbox, place: Place) -> Option<Place> {
-        let before = inbox.tail.replace(place);
-        match before {
-            None => inbox.head = Some(place),
-            Some(before) => self.set_next(before, Some(place)),
+    fn link(&mut self, inbox: &mut Inbox, place: Place) -> u32 {
+        let before = core::mem::replace(&mut inbox.tail, place.bits());
+        match Place::from_bits(before) {
+            None => inbox.head = place.bits(),
+            Some(before) => self.set_next(before, place.bits()),
         }
         before
     }
 
     /// Moves a message in its own frame to a record.
     pub(crate) fn replace(&mut self, inbox: &mut Inbox, from: Place, to: Place) {
-        let before = Place::from_bits(self.at(from.frame()).generation).filter(|_| inbox.head != Some(from));
-        let next = self.unread(from).and_then(|unread| unread.next).filter(|_| inbox.tail != Some(from));
+        let before = if inbox.head == from.bits() { 0 } else { self.at(from.frame()).generation };
+        let next = self.unread(from).map_or(0, |unread| unread.next);
+        let next = if inbox.tail == from.bits() { 0 } else { next };
         self.set_next(to, next);
-        match before {
-            None => inbox.head = Some(to),
-            Some(before) => self.set_next(before, Some(to)),
+        match Place::from_bits(before) {
+            None => inbox.head = to.bits(),
+            Some(before) => self.set_next(before, to.bits()),
         }
-        match next {
-            None => inbox.tail = Some(to),
-            Some(next) => self.set_before(next, Some(to)),
+        match Place::from_bits(next) {
+            None => inbox.tail = to.bits(),
+            Some(next) => self.set_before(next, to.bits()),
         }
     }
 
     #[inline]
-    fn set_next(&mut self, place: Place, next: Option<Place>) {
+    fn set_next(&mut self, place: Place, next: u32) {
         if place.number() == 0 {
             let entry = self.at_mut(place.frame());
-            entry.next_message = next.map(|next| MessageId::starting(next.frame()));
-            entry.next_record = next.map_or(0, Place::number);
+            entry.next_message = FrameId::from_bits(next as u16).map(MessageId::starting);
+            entry.next_record = (next >> 16) as u16;
         } else if let Some([first, _]) = self.record_words(place) {
-            let link = next.map_or(0, |next| u64::from(next.bits()) << 32);
-            first.store(first.load() & u64::from(u32::MAX) | link);
+            first.store(first.load() & u64::from(u32::MAX) | u64::from(next) << 32);
         }
     }
 
     /// Sets the link back of a message in its own frames. Records have none, because they never
     /// move.
     #[inline]
-    fn set_before(&mut self, place: Place, before: Option<Place>) {
+    fn set_before(&mut self, place: Place, before: u32) {
         if place.number() == 0 {
-            self.at_mut(place.frame()).generation = before.map_or(0, Place::bits);
+            self.at_mut(place.frame()).generation = before;
         }
     }
 
@@ -185,7 +186,7 @@ impl Frames<'_> {
     /// Returns the message and the bytes that were copied, or `None` if the message is not in a slot, or has extensions or times.
     #[inline(always)]
     pub(crate) fn read_in_slot(&mut self, inbox: &mut Inbox, buffer: &mut [u8]) -> Option<(Unread, usize)> {
-        let place = inbox.head?;
+        let place = inbox.head()?;
         let frame = self.table.get_mut(place.frame().index())?;
         let connection = frame.connection?;
         if frame.used != Use::Unread || !frame.marks.is_empty() {
@@ -206,9 +207,10 @@ impl Frames<'_> {
     /// Returns the oldest message of an inbox, or `None` if the inbox is empty or a device
     /// overwrote the link to the message.
     pub(crate) fn front(&self, inbox: &Inbox) -> Option<Unread> {
-        let place = inbox.head?;
+        let place = inbox.head()?;
         let unread = self.unread(place)?;
-        let next = unread.next.filter(|next| inbox.tail != Some(place) && self.follows(*next, place));
+        let follows = |next| inbox.tail != inbox.head && self.follows(next, place);
+        let next = if Place::from_bits(unread.next).is_some_and(follows) { unread.next } else { 0 };
         Some(Unread { next, ..unread })
     }
 
@@ -234,7 +236,7 @@ impl Frames<'_> {
         let word = self.record_words(place)?[0].load();
         Some(Unread {
             place,
-            next: Place::from_bits((word >> 32) as u32),
+            next: (word >> 32) as u32,
             connection,
             sport: (word >> 16) as u16,
             len: usize::from(word as u16).min(SHORT as usize),
@@ -278,8 +280,8 @@ impl Frames<'_> {
     /// Removes the oldest message of an inbox.
     pub(crate) const fn remove_front(&self, inbox: &mut Inbox, unread: &Unread) {
         inbox.head = unread.next;
-        if unread.next.is_none() {
-            inbox.tail = None;
+        if unread.next == 0 {
+            inbox.tail = 0;
         }
     }
 

@@ -15,7 +15,6 @@ mod shares;
 use dat_nostd::{DmaBuffer, DmaSlice, DmaWord};
 
 use crate::ids::{ConnectionId, FrameId, MessageId, OperationId, SocketHandle};
-use crate::reason::DownReason;
 use crate::wire::{self, FRAGMENT_LEN, HEADER_WORDS, Header};
 use crate::words;
 
@@ -97,8 +96,8 @@ with_empty! {
         pub(crate) frames: u16 = 0,
         /// Sent message: frames posted so far. Frame in a ring: number of its receive.
         pub(crate) posted: u16 = 0,
-        pub(crate) sport: u16 = 0,
         pub(crate) dport: u16 = 0,
+        pub(crate) sport: u16 = 0,
         /// Slot of the sending socket, which `generation` distinguishes from later ones; or of the
         /// receiving socket.
         pub(crate) socket: u16 = 0,
@@ -417,37 +416,9 @@ impl<'s> Frames<'s> {
         }
     }
 
-    /// Parses a received frame of `length` bytes.
-    ///
-    /// # Errors
-    /// As for [`wire::Frame::parse`].
-    #[inline]
-    pub(crate) fn parse(&self, frame: FrameId, length: u32) -> Result<wire::Frame, DownReason> {
-        wire::Frame::parse(&self.header_words(frame), length)
-    }
-
-    /// Parses a received frame of `length` bytes. Returns its header if it is a complete message to
-    /// a socket, without extension headers.
-    #[inline(always)]
-    pub(crate) fn parse_plain(&self, frame: FrameId, length: u32) -> Option<Header> {
-        let words = self.words(frame)?.first_chunk::<HEADER_WORDS>()?.each_ref().map(DmaWord::load);
-        let Ok(wire::Frame::Fragment(header, payload_len)) = wire::Frame::parse(&words, length) else {
-            return None;
-        };
-        (header.is_plain() && header.len == payload_len).then_some(header)
-    }
-
-    /// Returns the sequence number and the acknowledgement in the header of a frame.
-    #[inline]
-    pub(crate) fn numbers(&self, frame: FrameId) -> (u64, u64) {
-        let words = self.words(frame).and_then(|words| words.first_chunk::<2>());
-        let [sequence, ack] = words.map_or([0; 2], |words| words.each_ref().map(DmaWord::load));
-        (u64::from_be(sequence), u64::from_be(ack))
-    }
-
     /// Returns the header of a frame as quadwords.
     #[inline]
-    fn header_words(&self, frame: FrameId) -> [u64; HEADER_WORDS] {
+    pub(crate) fn header_words(&self, frame: FrameId) -> [u64; HEADER_WORDS] {
         let words = self.words(frame).and_then(|words| words.first_chunk::<HEADER_WORDS>());
         words.map_or([0; HEADER_WORDS], |words| words.each_ref().map(DmaWord::load))
     }

@@ -81,20 +81,27 @@ impl Ring {
         self.filled
     }
 
-    /// Completes the `count` oldest receives, whose slots become unread.
+    /// Begins a run of [`keep`](Self::keep). Returns the number of receives that the HCA owns.
     #[inline]
-    pub(crate) const fn keep(&mut self, count: u16) {
+    pub(crate) const fn begin(&mut self) -> u16 {
         if self.unread == 0 {
             self.first_unread = self.taken;
         }
-        self.unread += count;
-        self.taken = self.taken.wrapping_add(count);
+        self.outstanding()
+    }
+
+    /// Completes the oldest receive, whose slot becomes unread.
+    #[inline]
+    pub(crate) const fn keep(&mut self) {
+        self.unread += 1;
+        self.take();
     }
 
     /// Marks the slot of the last completed receive as unread.
     pub(crate) const fn keep_last(&mut self) {
         self.taken = self.taken.wrapping_sub(1);
-        self.keep(1);
+        self.begin();
+        self.keep();
     }
 
     /// Frees a slot whose message was read or moved.
@@ -151,6 +158,7 @@ impl<'s> Rings<'s> {
 
     /// Takes the pending receives up to the first unread message as posted again, with unchanged
     /// entries. Returns their number, or 0 if an entry has changed.
+    #[inline]
     pub(crate) fn repost(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) -> u16 {
         let mut free = 0;
         if ring.is_as_posted && self.depth >= LEAST {
@@ -170,6 +178,8 @@ impl<'s> Rings<'s> {
     }
 
     /// Advances `first_unread` to the oldest unread message.
+    #[cold]
+    #[inline(never)]
     fn find_unread(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) {
         let is_unread = |frame: FrameId| frames.at(frame).used == Use::Unread;
         while ring.first_unread != ring.taken && !self.at(id, ring.first_unread).is_some_and(is_unread) {

@@ -1,6 +1,6 @@
 //! Received messages: from the connection to a socket's inbox, and from there to the application.
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 
 use crate::error::RdsError;
 use crate::frames::{Inbox, Marks, Place, Unread, Use};
@@ -62,28 +62,27 @@ impl Protocol<'_> {
     }
 
     /// Fast path: takes the oldest message of a socket without pending events, if the message is in
-    /// its slot and has no extensions. Bytes that exceed `buffer` are lost. Returns also whether
-    /// the freed space needs attention, e.g. of a congested port.
+    /// its slot and has no extensions. Bytes that exceed `buffer` are lost. Returns also the
+    /// sender, if it has an IPv4 address, and whether the freed space needs attention, e.g. of a
+    /// congested port.
     #[inline(always)]
     pub(crate) fn take_in_slot(
         &mut self,
         handle: SocketHandle,
         buffer: &mut [u8],
-    ) -> Option<(Received, bool)> {
+    ) -> Option<(Unread, usize, Option<Ipv4Addr>, bool)> {
         let Self { sockets, frames, counters, connections, .. } = self;
         let socket = sockets.open_mut(handle).ok()?;
         if socket.has_events() {
             return None;
         }
         let (unread, len) = frames.read_in_slot(&mut socket.received, buffer)?;
-        let Unread { connection, sport, len: message_len, .. } = unread;
-        socket.has_read(message_len, 1);
+        socket.has_read(unread.len, 1);
         counters.recv_delivered += 1;
         let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
-        let connection = connections.at_mut(connection?);
+        let connection = connections.at_mut(unread.connection?);
         connection.rx.ring.free();
-        let from = SocketAddr::new(address(connection.foreign), sport);
-        Some((Received { from, len, message_len, cookie: None }, more))
+        Some((unread, len, connection.v4, more))
     }
 
     /// Takes the oldest message of a socket, of any kind.
@@ -100,7 +99,7 @@ impl Protocol<'_> {
         let Self { sockets, frames, counters, .. } = self;
         let socket = sockets.open_mut(handle)?;
         frames.remove_front(&mut socket.received, &unread);
-        socket.has_read(unread.len, unread.frames);
+        socket.has_read_at_most(unread.len, unread.frames);
         counters.recv_delivered += 1;
         let is_congested = socket.congested;
         self.give_place(unread.place);
@@ -119,8 +118,14 @@ impl Protocol<'_> {
         let socket = self.sockets.open(handle)?;
         let Some(unread) = self.frames.front(&socket.received) else { return Err(self.nothing(handle)) };
         let len = self.frames.read(&unread, buffer);
+        Ok((unread, self.received(unread, len, self.offered(&unread))))
+    }
+
+    /// Describes a message, of which `len` bytes were read.
+    #[inline]
+    pub(crate) fn received(&self, unread: Unread, len: usize, cookie: Option<RdmaCookie>) -> Received {
         let from = SocketAddr::new(address(self.source_of(&unread)), unread.sport);
-        Ok((unread, Received { from, len, message_len: unread.len, cookie: self.offered(&unread) }))
+        Received { from, len, message_len: unread.len, cookie }
     }
 
     /// Empties the inbox of a socket without readable message, and returns `Again`. After a device
@@ -168,7 +173,7 @@ impl Protocol<'_> {
     pub(crate) fn take_back_lent(&mut self, handle: FramesHandle) -> Option<SocketHandle> {
         let frames = self.frames.lent_frames(&handle)?;
         if let Ok(socket) = self.sockets.open_mut(handle.owner) {
-            socket.has_read(handle.len, frames);
+            socket.has_read_at_most(handle.len, frames);
             socket.loans -= 1;
         }
         self.give_place(handle.place);

@@ -13,16 +13,6 @@ use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::{self, Extension, Extensions, Flags, Header, MAX_MESSAGE_LEN, fragment_len};
 
-/// Reason why the messages of a run ended.
-enum End {
-    /// The run has no more receives.
-    Run,
-    /// The socket in this slot may be congested.
-    Crowded(usize),
-    /// A frame of another kind.
-    Other,
-}
-
 impl Protocol<'_> {
     /// Takes a run of successful receives of one endpoint. Makes its connection due if more work
     /// follows. Returns the number of receives to post again unchanged. Receives that remain in
@@ -37,63 +27,66 @@ impl Protocol<'_> {
         mut rest: impl Iterator<Item = ReceiveDto>,
         now: Instant,
     ) -> usize {
-        let Self { connections, frames, rings, sockets, counters, limits, receiving, .. } = self;
+        let Self { connections, frames, sockets, counters, limits, receiving, .. } = self;
         let Some(id) = Cookie::connection_of(receive.user_cookie) else { return 0 };
         let Some(connection) = connections.get_mut(Some(id)) else { return 0 };
-        let Connection { rx, tx, reconnect, links, .. } = connection;
+        let Connection { rx, reconnect, .. } = connection;
         // The receives of an earlier endpoint were freed.
         let Some(mut frame) = rx.frame_of(receive.user_cookie) else { return 0 };
         reconnect.busy_at = now;
-        let (mut count, mut newest) = (0, frame);
+        // If the pool is short, each message crowds its socket.
+        let is_short = receiving.beyond() > limits.congested_common;
+        let (most, mut crowded) = (if is_short { 0 } else { limits.congested_frames }, None);
+        let outstanding = rx.ring.begin();
         // A message that begins ends its run.
-        let end = if rx.partial.is_some() {
-            End::Other
-        } else {
-            loop {
+        let ends_with_other = rx.partial.is_some()
+            || loop {
                 // The cold function parses again: passing the header would put it into memory.
-                let Some(header) = frames.parse_plain(frame, receive.length) else { break End::Other };
-                let Some((slot, socket)) = sockets.of_peers(header.dport) else { break End::Other };
+                let words = frames.header_words(frame);
+                let Some(header) = wire::Frame::parse_plain(&words, receive.length) else { break true };
+                rx.hear(&header);
+                let Some((slot, socket)) = sockets.of_peers(header.dport) else { break true };
                 frames.keep_in_slot(&mut socket.received, (frame, &header), slot);
-                (count, newest) = (count + 1, frame);
-                let is_full = socket.receives((header.len as usize, 1), limits.congested_frames);
+                rx.ring.keep();
+                counters.recv_queued += 1;
                 if !header.flags.is_empty() {
                     rx.ack_wanted = true;
                     counters.recv_ack_required += 1;
                 }
-                if is_full || receiving.beyond() > limits.congested_common {
-                    break End::Crowded(slot);
+                if socket.receives((header.len as usize, 1), most) {
+                    crowded = Some(slot);
+                    break false;
                 }
-                let Some(next) = rest.next() else { break End::Run };
-                let Some(its) = rx.frame_of(next.user_cookie) else { break End::Run };
+                let Some(next) = rest.next() else { break false };
+                let Some(its) = rx.frame_of(next.user_cookie) else { break false };
                 (receive, frame) = (next, its);
-            }
-        };
-        let mut again = 0;
-        if count > 0 {
-            rx.ring.keep(count);
-            // Read again, because the loop lacks registers for them.
-            let (sequence, ack) = frames.numbers(newest);
-            rx.accepted(sequence);
-            counters.recv_queued += u64::from(count);
-            let mut is_due = false;
-            if rx.ring.is_due() {
-                again = rings.repost(id, &mut rx.ring, frames).into();
-                is_due = again == 0 && rings.is_short(&rx.ring);
-            }
-            is_due |= rx.ack_wanted || !rx.is_watched();
-            let acknowledges = ack > tx.highest_ack;
-            if is_due && !links.is_due() {
-                connections.make_due(id);
-            }
-            if acknowledges {
-                self.newly_acknowledged(id, ack);
-            }
+            };
+        let again = if rx.ring.outstanding() < outstanding { self.end_run(id) } else { 0 };
+        if let Some(slot) = crowded {
+            self.crowded(slot);
         }
-        match end {
-            End::Run => {}
-            End::Crowded(slot) => self.crowded(slot),
-            End::Other => self.take_rest(id, (frame, receive.length), now),
+        if ends_with_other {
+            self.take_rest(id, (frame, receive.length), now);
         }
+        again
+    }
+
+    /// Ends a run of messages. Returns the number of receives to post again unchanged.
+    // A call, so that the loop before it keeps its registers.
+    #[inline(never)]
+    fn end_run(&mut self, id: ConnectionId) -> usize {
+        let Self { connections, frames, rings, .. } = self;
+        let rx = &mut connections.at_mut(id).rx;
+        let ack = rx.end_run();
+        let (mut again, mut is_due) = (0, rx.ack_wanted || !rx.is_watched());
+        if rx.ring.is_due() {
+            again = rings.repost(id, &mut rx.ring, frames).into();
+            is_due |= again == 0 && rings.is_short(&rx.ring);
+        }
+        if is_due {
+            connections.make_due(id);
+        }
+        self.acknowledged(id, ack);
         again
     }
 
@@ -112,7 +105,7 @@ impl Protocol<'_> {
     #[inline(never)]
     fn take_rest(&mut self, id: ConnectionId, (frame, length): (FrameId, u32), now: Instant) {
         self.connections.at_mut(id).rx.ring.take();
-        let parsed = self.frames.parse(frame, length);
+        let parsed = wire::Frame::parse(&self.frames.header_words(frame), length);
         let processed = parsed.and_then(|parsed| self.process(id, frame, parsed, now));
         if let Err(reason) = processed {
             self.counters.recv_drop_bad_checksum += u64::from(reason == DownReason::BadChecksum);

@@ -89,15 +89,10 @@ impl Protocol<'_> {
     /// Records that the peer has all messages up to `ack`.
     #[inline]
     pub(crate) fn acknowledged(&mut self, id: ConnectionId, ack: u64) {
-        if ack > self.connections.at(id).tx.highest_ack {
-            self.newly_acknowledged(id, ack);
-        }
-    }
-
-    /// Like [`acknowledged`](Self::acknowledged), for an `ack` above all earlier ones.
-    #[inline(never)]
-    pub(super) fn newly_acknowledged(&mut self, id: ConnectionId, ack: u64) {
         let tx = &mut self.connections.at_mut(id).tx;
+        if ack <= tx.highest_ack {
+            return;
+        }
         let highest_sent = match tx.next {
             Some(message) => {
                 let first = self.frames.message(message);
@@ -105,16 +100,13 @@ impl Protocol<'_> {
             }
             None => tx.next_sequence - 1,
         };
-        if ack > highest_sent {
-            self.counters.ack_beyond += 1;
-        }
-        let ack = ack.min(highest_sent);
-        if ack <= tx.highest_ack {
+        self.counters.ack_beyond += u64::from(ack > highest_sent);
+        let is_answer = tx.acknowledge(ack.min(highest_sent).max(tx.highest_ack));
+        // Nothing is free before the HCA's completion, which releases several messages at once.
+        if tx.waits_for_hca && !is_answer {
             return;
         }
-        let is_answer = tx.acknowledge(ack);
         let is_complete = |head: MessageId| self.frames.message(head).last_post <= tx.completed;
-        // Nothing is free before the HCA's completion, which releases several messages at once.
         if is_answer || tx.queue.head().is_none_or(is_complete) {
             self.release(id);
         } else {

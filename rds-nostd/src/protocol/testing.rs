@@ -14,6 +14,7 @@ use crate::frames::Frame;
 use crate::generation::Generation;
 use crate::ids::{ConnectionId, FrameId, SocketHandle};
 use crate::limits::Limits;
+use crate::message::Received;
 use crate::protocol::{Body, Due, Outlet, Post, Protocol, Segment};
 use crate::rdma::{Iov, Memory, Operation, Region, Window};
 use crate::reason::DownReason;
@@ -244,12 +245,16 @@ impl Bench {
 
     /// Reads a message.
     pub(crate) fn read(&mut self, socket: SocketHandle) -> Option<usize> {
-        let mut buffer = [0; 64];
-        let received = match self.protocol.take_in_slot(socket, &mut buffer) {
-            Some((received, _)) => Some(received),
-            None => self.protocol.take_message(socket, &mut buffer).ok().map(|(received, _)| received),
-        };
+        let received = self.receive(socket, &mut [0; 64]);
         self.protocol.relieve(usize::from(socket.slot));
-        received.map(|received| received.message_len)
+        received.ok().map(|received| received.message_len)
+    }
+
+    /// Takes the oldest message of a socket, from its slot or elsewhere.
+    pub(crate) fn receive(&mut self, socket: SocketHandle, buffer: &mut [u8]) -> Result<Received, RdsError> {
+        if let Some((unread, len, ..)) = self.protocol.take_in_slot(socket, buffer) {
+            return Ok(self.protocol.received(unread, len, None));
+        }
+        Ok(self.protocol.take_message(socket, buffer)?.0)
     }
 }

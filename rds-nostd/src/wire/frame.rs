@@ -23,21 +23,14 @@ pub(crate) enum Frame {
 impl Frame {
     /// Parses a frame of `length` bytes that begins with `words`.
     ///
-    /// Checks the length before any field: behind the end of a short frame lie the bytes of an
-    /// earlier one.
-    ///
     /// # Errors
     /// - [`DownReason::FrameLength`]: shorter than a header, or longer than a frame.
     /// - [`DownReason::BadChecksum`]
     /// - [`DownReason::AcknowledgementPayload`]
     #[inline]
     pub(crate) fn parse(words: &[u64; HEADER_WORDS], length: u32) -> Result<Self, DownReason> {
-        let payload_len = length.wrapping_sub(HEADER_LEN as u32);
-        if payload_len > FRAGMENT_LEN as u32 {
-            return Err(DownReason::FrameLength);
-        }
-        let Ok(header) = Header::from_words(words) else { return Err(DownReason::BadChecksum) };
-        if header.dport == 0 && is_nothing(header.sport, header.len) {
+        let (header, payload_len) = checked(words, length)?;
+        if header.is_acknowledgement() {
             return if payload_len == 0 {
                 Ok(Self::Ack(header))
             } else {
@@ -50,12 +43,26 @@ impl Frame {
         }
         Ok(Self::Fragment(header, payload_len))
     }
+
+    /// Like [`parse`](Self::parse). Returns the header if the frame is a complete message to a
+    /// socket, without extension headers, that is sent for the first time.
+    #[inline(always)]
+    pub(crate) fn parse_plain(words: &[u64; HEADER_WORDS], length: u32) -> Option<Header> {
+        let (header, payload_len) = checked(words, length).ok()?;
+        (header.is_plain() && header.len == payload_len).then_some(header)
+    }
 }
 
-/// Returns whether a frame to port 0 is an acknowledgement.
-// A call, so that the test of other frames remains a single comparison.
-#[cold]
-#[inline(never)]
-const fn is_nothing(sport: u16, len: u32) -> bool {
-    sport == 0 && len == 0
+/// Returns the header and the payload bytes of a frame, see [`Frame::parse`].
+///
+/// Checks the length before any field: behind the end of a short frame lie the bytes of an earlier
+/// one.
+#[inline]
+fn checked(words: &[u64; HEADER_WORDS], length: u32) -> Result<(Header, u32), DownReason> {
+    let payload_len = length.wrapping_sub(HEADER_LEN as u32);
+    if payload_len > FRAGMENT_LEN as u32 {
+        return Err(DownReason::FrameLength);
+    }
+    let Ok(header) = Header::from_words(words) else { return Err(DownReason::BadChecksum) };
+    Ok((header, payload_len))
 }

@@ -68,7 +68,7 @@ impl Header {
         let flags = u64::from_be(words[3]);
         // The sum of a valid header is all ones. The only other multiple of 2^16 - 1 is 0, for
         // all-zero words.
-        if !is_multiple(total(words)) && flags as u16 != 0 {
+        if !is_multiple(total(words)) && has_checksum(flags) {
             return Err(BadChecksum);
         }
         let lengths = u64::from_be(words[2]);
@@ -112,7 +112,7 @@ impl Header {
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         let flags = self.flags.bits() & !Flags::ACK_REQUIRED.bits();
-        flags == 0 && u128::from_le_bytes(self.extensions) == 0 && self.dport != 0
+        u128::from_le_bytes(self.extensions) | flags as u128 == 0 && self.dport != 0
     }
 
     /// Returns whether the frame is only an acknowledgement.
@@ -159,6 +159,14 @@ fn halves(bytes: &[u8; 16]) -> [u64; 2] {
 #[inline]
 pub(crate) fn joined([first, second]: [u64; 2]) -> [u8; 16] {
     (u128::from(u64::from_le(first)) | u128::from(u64::from_le(second)) << 64).to_le_bytes()
+}
+
+/// Returns whether the quadword with the flags has a checksum.
+// A call, so that the sum of other frames is tested first.
+#[cold]
+#[inline(never)]
+const fn has_checksum(flags: u64) -> bool {
+    flags as u16 != 0
 }
 
 /// Returns whether a number is a multiple of 2^16 − 1. Multiplied by the inverse modulo 2^64,

@@ -79,9 +79,7 @@ impl Library {
         let arrival = ReceiveDto { length: length as u32, ..arrival };
         bench.protocol.arrived(arrival, core::iter::empty(), bench.now);
         let mut buffer = [0; BUFFER];
-        let record = bench.protocol.take_in_slot(*socket, &mut buffer);
-        let received = record.or_else(|| bench.protocol.take_message(*socket, &mut buffer).ok());
-        let read = received.map(|(message, _)| {
+        let read = bench.receive(*socket, &mut buffer).ok().map(|message| {
             let cookie = message.cookie.map(|cookie| (cookie.rkey(), cookie.offset()));
             (message.len, message.message_len, message.from.port(), cookie)
         });

@@ -57,8 +57,7 @@ fn read(bench: &mut Bench, socket: SocketHandle, lends: bool) -> Result<(u64, us
         assert_eq!(bench.protocol.take_back_lent(lent.frames), Some(socket));
         got
     } else {
-        let record = bench.protocol.take_in_slot(socket, &mut bytes);
-        let (received, _) = record.map_or_else(|| bench.protocol.take_message(socket, &mut bytes), Ok)?;
+        let received = bench.receive(socket, &mut bytes)?;
         (received.message_len, received.from.port())
     };
     bench.protocol.relieve(usize::from(socket.slot));
