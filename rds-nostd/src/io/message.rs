@@ -1,6 +1,6 @@
 //! `sendmsg` and `recvmsg`.
 
-use core::net::{SocketAddr, SocketAddrV4};
+use core::net::SocketAddr;
 
 use dat_nostd::{Adapter, Platform};
 
@@ -9,7 +9,7 @@ use crate::error::RdsError;
 use crate::ids::{ConnectionId, SocketHandle};
 use crate::io::post::Wire;
 use crate::io::{Node, Rds};
-use crate::message::{Arrival, Msg, MsgFlags, Received};
+use crate::message::{Arrival, Msg, MsgFlags};
 use crate::protocol::{Body, Outgoing, Protocol};
 use crate::rdma::{Control, RdmaCookie};
 
@@ -93,16 +93,13 @@ impl Rds<'_> {
         if flags.intersects(MsgFlags::OOB.union(MsgFlags::PEEK).union(MsgFlags::ZEROCOPY)) {
             return self.node(adapter).look(handle, buffer, flags);
         }
-        let Some((unread, len, v4, more)) = self.protocol.take_in_slot(handle, buffer) else {
+        let Some((received, more)) = self.protocol.take_in_slot(handle, buffer) else {
             return self.node(adapter).receive(handle, buffer);
         };
         if more {
             self.node(adapter).frames_are_free(handle);
         }
-        // Apart, so that the fast path writes the shorter address only.
-        let Some(v4) = v4 else { return Ok(Arrival::Message(self.protocol.received(unread, len, None))) };
-        let from = SocketAddr::V4(SocketAddrV4::new(v4, unread.sport));
-        Ok(Arrival::Message(Received { from, len, message_len: unread.len, cookie: None }))
+        Ok(Arrival::Message(received))
     }
 }
 

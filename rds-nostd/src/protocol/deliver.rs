@@ -1,6 +1,6 @@
 //! Received messages: from the connection to a socket's inbox, and from there to the application.
 
-use core::net::{Ipv4Addr, SocketAddr};
+use core::net::{SocketAddr, SocketAddrV4};
 
 use crate::error::RdsError;
 use crate::frames::{Inbox, Marks, Place, Unread, Use};
@@ -62,27 +62,31 @@ impl Protocol<'_> {
     }
 
     /// Fast path: takes the oldest message of a socket without pending events, if the message is in
-    /// its slot and has no extensions. Bytes that exceed `buffer` are lost. Returns also the
-    /// sender, if it has an IPv4 address, and whether the freed space needs attention, e.g. of a
-    /// congested port.
+    /// its slot and has no extensions. Bytes that exceed `buffer` are lost. Returns also whether
+    /// the freed space needs attention, e.g. of a congested port.
     #[inline(always)]
     pub(crate) fn take_in_slot(
         &mut self,
         handle: SocketHandle,
         buffer: &mut [u8],
-    ) -> Option<(Unread, usize, Option<Ipv4Addr>, bool)> {
+    ) -> Option<(Received, bool)> {
         let Self { sockets, frames, counters, connections, .. } = self;
         let socket = sockets.open_mut(handle).ok()?;
         if socket.has_events() {
             return None;
         }
         let (unread, len) = frames.read_in_slot(&mut socket.received, buffer)?;
-        socket.has_read(unread.len, 1);
+        let Unread { connection, sport, len: message_len, .. } = unread;
+        socket.has_read(message_len, 1);
         counters.recv_delivered += 1;
         let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
-        let connection = connections.at_mut(unread.connection?);
+        let connection = connections.at_mut(connection?);
         connection.rx.ring.free();
-        Some((unread, len, connection.v4, more))
+        let from = match connection.v4 {
+            Some(v4) => SocketAddr::V4(SocketAddrV4::new(v4, sport)),
+            None => SocketAddr::new(address(connection.foreign), sport),
+        };
+        Some((Received { from, len, message_len, cookie: None }, more))
     }
 
     /// Takes the oldest message of a socket, of any kind.
@@ -118,14 +122,8 @@ impl Protocol<'_> {
         let socket = self.sockets.open(handle)?;
         let Some(unread) = self.frames.front(&socket.received) else { return Err(self.nothing(handle)) };
         let len = self.frames.read(&unread, buffer);
-        Ok((unread, self.received(unread, len, self.offered(&unread))))
-    }
-
-    /// Describes a message, of which `len` bytes were read.
-    #[inline]
-    pub(crate) fn received(&self, unread: Unread, len: usize, cookie: Option<RdmaCookie>) -> Received {
         let from = SocketAddr::new(address(self.source_of(&unread)), unread.sport);
-        Received { from, len, message_len: unread.len, cookie }
+        Ok((unread, Received { from, len, message_len: unread.len, cookie: self.offered(&unread) }))
     }
 
     /// Empties the inbox of a socket without readable message, and returns `Again`. After a device

@@ -252,8 +252,8 @@ impl Bench {
 
     /// Takes the oldest message of a socket, from its slot or elsewhere.
     pub(crate) fn receive(&mut self, socket: SocketHandle, buffer: &mut [u8]) -> Result<Received, RdsError> {
-        if let Some((unread, len, ..)) = self.protocol.take_in_slot(socket, buffer) {
-            return Ok(self.protocol.received(unread, len, None));
+        if let Some((received, _)) = self.protocol.take_in_slot(socket, buffer) {
+            return Ok(received);
         }
         Ok(self.protocol.take_message(socket, buffer)?.0)
     }
