@@ -114,10 +114,11 @@ pub(crate) unsafe fn foreign(handle: RawHandle) -> Option<&'static Provider> {
 /// As [`foreign`].
 #[cold]
 unsafe fn find_foreign(handle: RawHandle) -> Option<&'static Provider> {
-    let cancellation = Cancellation::disable();
-    let found = provider_of(handle);
     // SAFETY: this function's contract. Nothing here has a destructor. A deferred cancellation
     // waits for a cancellation point, which this is not.
+    let cancellation = unsafe { Cancellation::disable() };
+    let found = provider_of(handle);
+    // SAFETY: as above.
     unsafe { cancellation.restore() };
     found
 }

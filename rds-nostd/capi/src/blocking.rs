@@ -99,9 +99,10 @@ pub(crate) fn caught<R>(call: impl FnOnce() -> Result<R, i32>) -> Result<R, i32>
 /// # Safety
 /// As [`Cancellation::restore`]; the call owns nothing.
 pub(crate) unsafe fn guarded(call: impl FnOnce() -> Called) -> isize {
-    let cancellation = Cancellation::disable();
-    let called = make_once(call);
     // SAFETY: this function's contract. Nothing here has a destructor.
+    let cancellation = unsafe { Cancellation::disable() };
+    let called = make_once(call);
+    // SAFETY: as above.
     unsafe { cancellation.restore() };
     value(called)
 }

@@ -10,7 +10,10 @@
 //! The state of the thread is not enough to keep it from being cancelled. `pthread_cancel` sends a
 //! signal to a thread whose cancellation is asynchronous and enabled. The handler of the GNU C
 //! library 2.36 looks at the type only, so a signal on its way cancels a thread that has disabled
-//! cancellation since. While a call runs its type is therefore deferred, too.
+//! cancellation since. While a call runs its type is therefore deferred, too. Even then functions
+//! that wait, `poll` and `close` among them, make it asynchronous while they run, so the signal has
+//! to arrive before the call begins. Such a function waits for a signal that is on its way: a
+//! thread of asynchronous type runs one first.
 
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
@@ -24,6 +27,7 @@ unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
     fn pthread_testcancel();
+    fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
     fn ppoll(
         fds: *mut libc::pollfd,
         count: libc::nfds_t,
@@ -70,17 +74,37 @@ pub struct Cancellation {
 }
 
 impl Cancellation {
-    /// Disables cancellation of the calling thread, whatever its type.
+    /// Disables cancellation of the calling thread, whatever its type. Acts on one that is under way
+    /// if its type is asynchronous.
+    ///
+    /// # Safety
+    /// As [`Cancellation::restore`], except on threads whose type is deferred.
     #[inline]
-    pub fn disable() -> Self {
+    pub unsafe fn disable() -> Self {
         let (mut state, mut kind) = (DISABLE, DEFERRED);
-        // SAFETY: they write the integers. They do not cancel, because afterwards the thread cannot
-        // be cancelled.
+        // SAFETY: they write the integers; the rest is this function's contract.
         unsafe {
             pthread_setcancelstate(DISABLE, &mut state);
-            pthread_setcanceltype(DEFERRED, &mut kind);
+            Self::defer(&mut kind);
         }
         Self { state, kind }
+    }
+
+    /// Makes the type of a thread that has disabled cancellation deferred, and waits for a signal
+    /// that was sent before.
+    ///
+    /// # Safety
+    /// As [`Cancellation::disable`].
+    #[inline]
+    unsafe fn defer(kind: &mut c_int) {
+        // SAFETY: it writes the integer; `poll` has no entries. The frames that it may unwind own
+        // nothing.
+        unsafe {
+            pthread_setcanceltype(DEFERRED, kind);
+            if *kind != DEFERRED {
+                poll(ptr::null_mut(), 0, 0);
+            }
+        }
     }
 
     /// Acts on a cancellation that is pending, then disables cancellation: for calls that may wait,
@@ -91,8 +115,10 @@ impl Cancellation {
     #[inline]
     pub unsafe fn point() -> Self {
         // SAFETY: this function's contract.
-        unsafe { pthread_testcancel() };
-        Self::disable()
+        unsafe {
+            pthread_testcancel();
+            Self::disable()
+        }
     }
 
     /// Restores the thread's type and state, and acts on a cancellation that is pending if its type
@@ -144,8 +170,9 @@ impl Cancellation {
             let errno = *libc::__errno_location();
             let mut before = 0;
             pthread_setcancelstate(DISABLE, &mut before);
+            // Most threads have the type that calls run with.
             if self.kind != DEFERRED {
-                pthread_setcanceltype(DEFERRED, &mut before);
+                Self::defer(&mut before);
             }
             _pthread_cleanup_pop(buffer.as_mut_ptr(), 0);
             if ready >= 0 {

@@ -42,9 +42,10 @@ pub(crate) fn value(result: DatResult<()>) -> u32 {
 /// # Safety
 /// As [`Cancellation::restore`].
 unsafe fn guarded(call: impl FnOnce() -> DatResult<()>) -> u32 {
-    let cancellation = Cancellation::disable();
-    let code = caught(call);
     // SAFETY: this function's contract. Nothing here has a destructor.
+    let cancellation = unsafe { Cancellation::disable() };
+    let code = caught(call);
+    // SAFETY: as above.
     unsafe { cancellation.restore() };
     code
 }

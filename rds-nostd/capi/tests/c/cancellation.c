@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #define ROUNDS 20
+/* Rounds of calls that do not wait. A thread is rarely struck at the worst moment. */
+#define MANY 500
 
 static int type, fd, sending, begins[2];
 static struct sockaddr_in here, nobody;
@@ -125,6 +127,17 @@ static void asleep(long thread)
     } while (call != SYS_ppoll);
 }
 
+/* Waits until a socket takes no more. A thread that sleeps may wait for the HCA instead. */
+static void full(int socket)
+{
+    struct pollfd one;
+
+    one.fd = socket;
+    one.events = POLLOUT;
+    while (rds_poll(&one, 1, 0) != 0)
+        usleep(1000);
+}
+
 static void cancelled(void *(*body)(void *), int sleeps)
 {
     void *result = NULL;
@@ -133,6 +146,8 @@ static void cancelled(void *(*body)(void *), int sleeps)
 
     HOLDS(pthread_create(&thread, NULL, body, NULL) == 0);
     HOLDS(read(begins[0], &number, sizeof number) == sizeof number);
+    if (body == send_all)
+        full(sending);
     if (sleeps)
         asleep(number);
     else
@@ -184,6 +199,9 @@ int main(int count, char **arguments)
             if (each == 0 && round == 1)
                 before = descriptors();
         }
+        for (round = 0; round < MANY; round++)
+            cancelled(make_calls, 0);
+        works();
         sending = rds_socket(FAMILY, SEQPACKET, 0);
         here = at(arguments[1], 4001);
         HOLDS(sending >= 0);
