@@ -12,8 +12,7 @@ mod tools;
 pub mod ucx;
 
 use crate::guests::{
-    At, LIMIT, both, census_without_keys, kernels_are_content, listening_by_cm, nothing_is_left, run,
-    run_everywhere,
+    At, LIMIT, any_between, both, census_without_keys, kernels_are_content, nothing_is_left, run_everywhere,
 };
 use crate::ip::{ip_up, resources};
 use hca_model::Census;
@@ -45,17 +44,7 @@ impl Ground {
 
     /// A program in guest 0, and its client in guest 1: both have to succeed, and `verify` looks at what they printed.
     fn pair(&mut self, at: At, server: &str, client: &str, verify: impl Fn(&str) -> bool) {
-        let listens = match at {
-            At::Tcp(port) => format!("listening server {port}"),
-            At::Cm => listening_by_cm(server),
-        };
-        run(&mut self.lab, 0, &format!("background server timeout 60 {server} && {listens}"));
-        let of_client = self.try_in(1, &format!("timeout 60 {client}"));
-        if !of_client.success() {
-            run(&mut self.lab, 0, "kill $(cat /tmp/server.pid) 2> /dev/null; true");
-        }
-        let of_server = self.try_in(0, "reap server");
-        let answers = [of_server, of_client];
+        let answers = any_between(&mut self.lab, [0, 1], at, server, client);
         let good = answers.iter().all(|answer| answer.success() && verify(&answer.text()));
         let [_, Answer { time, .. }] = &answers;
         self.report(client, *time, good, || both(server, client, &answers));

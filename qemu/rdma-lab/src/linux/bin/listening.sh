@@ -18,13 +18,3 @@ until listens "$@"; do
     fi
     sleep 0.05
 done
-[ "$2" = cm ] || exit 0
-# Linux shows the state shortly before its CM knows the service: the program is ready once its threads wait. One that polls
-# never does, so this ends after two seconds.
-sleep 0.2
-pids=$(rdma resource show cm_id | sed -n "s|.*state LISTEN.* pid \([0-9]*\) comm $3 .*|/proc/\1|p" | sort -u)
-[ -n "$pids" ] || exit 0
-for wait in $(seq 18); do
-    cat $(printf '%s/task/*/status ' $pids) | grep -q '^State:.[RD]' || exit 0
-    sleep 0.1
-done
