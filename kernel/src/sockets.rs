@@ -4,8 +4,8 @@ use core::cell::RefCell;
 use core::net::SocketAddr;
 use core::ops::Deref;
 
-use dat_nostd::AdapterStorage;
-use driver_mlx::{Duration, MmioBar, Wake};
+use dat_nostd::{AdapterStorage, CloseFlags};
+use driver_mlx::{MmioBar, Wake};
 use rds_nostd::{
     Arrival, Generation, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsParts, Received, SocketHandle,
 };
@@ -14,9 +14,6 @@ use crate::adapter::{self, Node};
 use crate::failure::Failure;
 use crate::tasks::Net;
 use crate::{Machine, println};
-
-/// Time between two looks at the end.
-const APART: Duration = Duration::from_micros(100);
 
 /// A node of RDS that futures share. It derefs to the [`Net`] that it is on.
 #[expect(missing_debug_implementations, reason = "it is nothing but tables")]
@@ -127,15 +124,13 @@ pub fn run(
         let sockets = Sockets { net: Net::new(adapter, clock), rds };
         let outcome =
             sockets.net.run(|adapter, now| sockets.rds.borrow_mut().poll(adapter, now), work(&sockets));
-        let Sockets { net, rds } = sockets;
-        let mut rds = rds.into_inner();
-        let stopped = net.with(|adapter| {
-            let end = adapter.now() + Rds::SETTLE_LIMIT;
-            while rds.settle(adapter) == Err(RdsError::Again) && adapter.now() < end {
-                adapter.idle(end.min(adapter.now() + APART));
-            }
-            rds.stop(adapter, |peer| println!("rds: {peer} may send messages again that were read"))
+        let stop = |rds: &mut Rds<'_>, adapter: &mut adapter::Adapter<'_>| {
+            let unreached = |peer| println!("rds: {peer} may send messages again that were read");
+            rds.stop(adapter, CloseFlags::Graceful, unreached)
+        };
+        let stopped = sockets.net.run(|adapter, now| sockets.rds.borrow_mut().poll(adapter, now), async {
+            sockets.wait(&[RdsError::Again], stop).await.map_err(Failure::app)
         });
-        outcome.and(stopped.map_err(Failure::app))
+        outcome.and(stopped)
     })
 }

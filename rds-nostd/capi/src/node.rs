@@ -6,7 +6,7 @@ use crate::process;
 use capi_device::{
     Choices, Device, Guard, Inherited, Lent, Lock, Parked, Rest, Target, complain, device, start_thread,
 };
-use dat_nostd::{Adapter, SoleAccess, Wake, adapter_storage};
+use dat_nostd::{Adapter, CloseFlags, SoleAccess, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
 use rds_calls::recovery::{Hca, Health};
 use rds_calls::{
@@ -241,11 +241,11 @@ impl Inner {
     fn close(self) {
         let Self { mut adapter, mut rds, inherited, .. } = self;
         drop(inherited);
-        let end = Instant::now() + Rds::SETTLE_LIMIT;
-        while rds.settle(&mut adapter) == Err(RdsError::Again) && Instant::now() < end {
+        while rds.stop(&mut adapter, CloseFlags::Graceful, |_| {}) == Err(RdsError::Again) {
+            let now = adapter.now();
+            let _ = rds.poll(&mut adapter, now);
             std::thread::sleep(NAP);
         }
-        let _ = rds.stop(&mut adapter, |_| {});
         let _ = adapter.close();
     }
 }

@@ -155,7 +155,8 @@ impl Rds<'_> {
         node.protocol.sockets.close(handle)?;
         if node.protocol.sockets.iter().next().is_none() {
             // A program that closes its last socket may exit without another call.
-            let _ = node.settle();
+            node.poll_requests();
+            node.acknowledge_all();
         }
         choose_burst(node.objects, &node.protocol.sockets);
         node.frames_are_free(handle);

@@ -16,7 +16,9 @@ pub(crate) struct Objects {
     pub(crate) lmr: LmrHandle,
     pub(crate) lmr_context: u32,
     pub(crate) receive_evd: EvdHandle,
-    /// The receive EVD while frames are taken in bursts; none while latencies are measured.
+    /// The receive EVD; none while the node stops.
+    pub(crate) arrivals_evd: EvdHandle,
+    /// That EVD while frames are taken in bursts; none while latencies are measured.
     pub(crate) burst_evd: EvdHandle,
     pub(crate) request_evd: EvdHandle,
     pub(crate) connect_evd: EvdHandle,
@@ -31,7 +33,7 @@ pub(crate) struct Objects {
 /// Selects whether frames are taken in bursts, or one at a time to measure latencies.
 pub(crate) fn choose_burst(objects: &mut Objects, sockets: &Sockets<'_>) {
     let is_timed = sockets.iter().any(|(_, socket)| socket.is_timed());
-    objects.burst_evd = if is_timed { EvdHandle::from_bits(0) } else { objects.receive_evd };
+    objects.burst_evd = if is_timed { EvdHandle::from_bits(0) } else { objects.arrivals_evd };
 }
 
 impl Objects {
@@ -65,6 +67,7 @@ impl Objects {
             lmr: registered.lmr,
             lmr_context: registered.lmr_context,
             receive_evd,
+            arrivals_evd: receive_evd,
             burst_evd: receive_evd,
             request_evd,
             connect_evd,

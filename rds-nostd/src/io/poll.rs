@@ -104,7 +104,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             let (evd, protocol) = (self.objects.burst_evd, &mut *self.protocol);
             let (taken, other) =
                 self.adapter.evd_take_receives(evd, BURST, |first, rest| protocol.arrived(first, rest, now));
-            let event = if taken == 0 { self.adapter.evd_take(self.objects.receive_evd) } else { other };
+            let event = if taken == 0 { self.adapter.evd_take(self.objects.arrivals_evd) } else { other };
             match event {
                 Some(event) => self.receive_event(&event, now),
                 None if taken == 0 => break,

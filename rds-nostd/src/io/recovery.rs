@@ -53,9 +53,9 @@ impl Rds<'_> {
         node.protocol.windows.forget();
         node.free_regions(None)?;
         node.unregister_all(None)?;
+        let memory = node.protocol.frames.memory().ok_or(RdsError::NoDevice)?;
         let (ia, async_evd) = node.adapter.ia_open(node.adapter.name(), 16, None)?;
         let count = node.protocol.connections.len() as u32;
-        let memory = node.protocol.frames.memory().ok_or(RdsError::NoDevice)?;
         match Objects::create(node.adapter, (ia, async_evd), memory, &node.protocol.limits, count) {
             Ok(objects) => {
                 *node.objects = objects;

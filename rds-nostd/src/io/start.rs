@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use dat_nostd::{Adapter, CloseFlags, DatReturn, Duration, EpHandle, Platform};
+use dat_nostd::{Adapter, CloseFlags, DatReturn, Duration, EpHandle, EvdHandle, Platform};
 
 use crate::config::RdsConfig;
 use crate::error::RdsError;
@@ -15,6 +15,9 @@ use crate::limits::Limits;
 use crate::protocol::Protocol;
 use crate::socket::{address, key};
 use crate::storage::{RdsParts, dma_len};
+
+/// Limit of a graceful stop.
+const STOP_LIMIT: Duration = Duration::from_millis(50);
 
 impl<'s> Rds<'s> {
     /// Opens an IA with RDMA-CM framing, registers the frames and listens for peers.
@@ -50,34 +53,37 @@ impl<'s> Rds<'s> {
         Ok(Self { protocol, objects, held: Held::EMPTY })
     }
 
-    /// Maximum time to repeat [`settle`](Self::settle).
-    pub const SETTLE_LIMIT: Duration = Duration::from_millis(50);
-
-    /// Sends final acknowledgements to peers that lack them. Call it before [`stop`](Self::stop):
-    /// otherwise a peer retransmits messages that were read to the next program at this address.
+    /// Stops the node: breaks connections, drops unacknowledged messages, and frees all DAT objects.
+    /// Afterwards the node can only be dropped.
+    ///
+    /// A graceful stop first sends final acknowledgements to peers that lack them: otherwise such a
+    /// peer retransmits messages that were read to the next program at this address. An abrupt one
+    /// acts at once. Calls `unreached` for each peer that may lack an acknowledgement, once per type
+    /// of service. A graceful stop without faults leaves no such peer.
     ///
     /// # Errors
-    /// [`RdsError::Again`]: an acknowledgement is in flight. Call again, for
-    /// [`SETTLE_LIMIT`](Self::SETTLE_LIMIT) at most, without a [`poll`](Self::poll) in between,
-    /// which would acknowledge messages that no program reads.
-    pub fn settle<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
-        self.node(adapter).settle()
-    }
-
-    /// Stops the node immediately: breaks connections, drops unacknowledged messages, and frees all
-    /// DAT objects.
-    ///
-    /// Calls `unreached` for each peer that may lack an acknowledgement, once per type of service.
-    /// A successful [`settle`](Self::settle) leaves no such peer.
-    ///
-    /// # Errors
-    /// [`RdsError::Dat`]: an object could not be freed; all others are freed.
+    /// - [`RdsError::Again`]: an acknowledgement is in flight, for at most 50 ms.
+    ///   [`Poll`](Self::poll), which takes no more messages from now on, and stop again.
+    /// - [`RdsError::Dat`]: an object could not be freed; all others are freed.
     pub fn stop<P: Platform>(
-        mut self,
+        &mut self,
         adapter: &mut Adapter<'_, P>,
+        flags: CloseFlags,
         mut unreached: impl FnMut(IpAddr),
     ) -> Result<(), RdsError> {
+        let now = adapter.now();
+        let stops_at = *self.protocol.stops_at.get_or_insert(now + STOP_LIMIT);
         let mut node = self.node(adapter);
+        // Nothing would read what arrives from now on.
+        node.objects.arrivals_evd = EvdHandle::from_bits(0);
+        node.objects.burst_evd = node.objects.arrivals_evd;
+        if flags == CloseFlags::Graceful
+            && now < stops_at
+            && let Some(id) = node.acknowledge_all()
+        {
+            node.protocol.connections.arm(id, stops_at);
+            return Err(RdsError::Again);
+        }
         let mut result = Ok(());
         let mut note = |outcome: Result<(), DatReturn>| {
             if let Err(error) = outcome {
@@ -117,24 +123,19 @@ impl<'s> Rds<'s> {
 }
 
 impl<P: Platform> Node<'_, '_, '_, P> {
-    /// See [`Rds::settle`].
-    pub(crate) fn settle(&mut self) -> Result<(), RdsError> {
-        if self.adapter.is_dead() {
-            return Ok(());
-        }
-        let now = self.adapter.now();
-        self.poll_requests();
-        self.poll_connections(now);
-        let mut in_flight = false;
+    /// Sends final acknowledgements to peers that lack them. Returns a connection that has one in
+    /// flight.
+    pub(crate) fn acknowledge_all(&mut self) -> Option<ConnectionId> {
+        let mut in_flight = None;
         for id in self.protocol.connections.ids() {
             let connection = self.protocol.connections.at_mut(id);
-            if connection.can_settle() {
+            if connection.can_settle() && !self.adapter.is_dead() {
                 let rx = &mut connection.rx;
                 rx.ack_wanted |= rx.is_unsaid || !rx.ack_in_flight;
-                in_flight = true;
+                in_flight = Some(id);
                 self.flush(id);
             }
         }
-        if in_flight { Err(RdsError::Again) } else { Ok(()) }
+        in_flight
     }
 }

@@ -86,6 +86,8 @@ pub(crate) struct Protocol<'s> {
     /// Start of the node, and time of the last poll.
     pub(crate) started: Instant,
     pub(crate) now: Instant,
+    /// The node stops, at this time at the latest.
+    pub(crate) stops_at: Option<Instant>,
     random: u64,
 }
 
@@ -129,6 +131,7 @@ impl<'s> Protocol<'s> {
             connections_changed: false,
             started: now,
             now,
+            stops_at: None,
             random: config.seed.max(1),
         };
         protocol.create_map();

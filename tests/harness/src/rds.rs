@@ -2,6 +2,7 @@
 
 use crate::dat::{self, ModelAdapter, address};
 use crate::world::{World, WorldConfig};
+use dat_nostd::CloseFlags;
 use driver_mlx::{DmaBuffer, Duration, Instant, Wake};
 use rds_nostd::{
     Arrival, Control, Generation, Msg, MsgFlags, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds, RdsConfig,
@@ -218,8 +219,8 @@ impl Nodes {
     pub fn close_with(self, buffers: impl IntoIterator<Item = DmaBuffer>) {
         let Self { world, adapters, rds } = self;
         let mut buffers = buffers.into_iter();
-        for (node, (mut adapter, rds)) in adapters.into_iter().zip(rds).enumerate() {
-            rds.stop(&mut adapter, |_| {}).expect("stops");
+        for (node, (mut adapter, mut rds)) in adapters.into_iter().zip(rds).enumerate() {
+            rds.stop(&mut adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
             if let Some(buffer) = buffers.next() {
                 adapter.dma_free(buffer).expect("freed");
             }
@@ -229,18 +230,16 @@ impl Nodes {
     }
 }
 
-/// Stops RDS of one node, once peers have their final acknowledgements or [`Rds::SETTLE_LIMIT`] is over. Only the devices of other
-/// nodes run. Returns the peers that were not reached.
+/// Stops RDS of one node, once peers have their final acknowledgements. Only the devices of other nodes run. Returns the peers that were not reached.
 ///
 /// # Panics
 /// If something could not be freed.
 pub fn stop(mut rds: Rds<'static>, adapter: &mut ModelAdapter) -> Vec<IpAddr> {
-    let end = adapter.now() + Rds::SETTLE_LIMIT;
-    while rds.settle(adapter) == Err(RdsError::Again) && adapter.now() < end {
-        adapter.idle(adapter.now() + Duration::from_micros(100));
-    }
     let mut unreached = Vec::new();
-    rds.stop(adapter, |peer| unreached.push(peer)).expect("stops");
+    let stop = |rds: &mut Rds<'_>, adapter: &mut ModelAdapter| {
+        rds.stop(adapter, CloseFlags::Graceful, |peer| unreached.push(peer))
+    };
+    finish(&mut rds, adapter, stop).expect("stops");
     unreached
 }
 

@@ -2,12 +2,15 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use dat_nostd::{Adapter, Duration, Instant, Platform};
+use dat_nostd::{Adapter, CloseFlags, Duration, Instant, Platform, Wake};
 use rds_nostd::{Msg, MsgFlags, Rds, RdsError, Received, SocketHandle};
 
 use super::config::{MAX_LEN, SOCKETS};
 use super::error::{AppError, InCall};
 use crate::Status;
+
+/// Limit of [`finish`]. A graceful stop ends sooner.
+const LIMIT: Duration = Duration::from_millis(200);
 
 /// Work of a node: what it does with its sockets.
 pub trait Work {
@@ -51,22 +54,15 @@ pub fn receive<P: Platform>(
     }
 }
 
-/// Time between two looks of [`stop`].
-const APART: Duration = Duration::from_micros(100);
-
-/// Stops RDS, once peers have their final acknowledgements or [`Rds::SETTLE_LIMIT`] is over.
+/// Stops RDS, once peers have their final acknowledgements.
 ///
 /// # Errors
 /// See [`Rds::stop`].
 pub fn stop<P: Platform>(mut rds: Rds<'_>, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
-    let end = adapter.now() + Rds::SETTLE_LIMIT;
-    while rds.settle(adapter) == Err(RdsError::Again) && adapter.now() < end {
-        adapter.idle(end.min(adapter.now() + APART));
-    }
-    rds.stop(adapter, |_| {})
+    finish(adapter, &mut rds, |adapter, rds| rds.stop(adapter, CloseFlags::Graceful, |_| {}))
 }
 
-/// Closes a socket, once access of peers to its memory has ended or [`Rds::SETTLE_LIMIT`] is over.
+/// Closes a socket, once access of peers to its memory has ended.
 ///
 /// # Errors
 /// See [`Rds::close`].
@@ -75,15 +71,25 @@ pub fn close<P: Platform>(
     rds: &mut Rds<'_>,
     socket: SocketHandle,
 ) -> Result<(), RdsError> {
-    let end = adapter.now() + Rds::SETTLE_LIMIT;
+    finish(adapter, rds, |adapter, rds| rds.close(adapter, socket))
+}
+
+/// Repeats a call while it returns [`RdsError::Again`], for [`LIMIT`] at most.
+fn finish<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    rds: &mut Rds<'_>,
+    mut call: impl FnMut(&mut Adapter<'_, P>, &mut Rds<'_>) -> Result<(), RdsError>,
+) -> Result<(), RdsError> {
+    let end = adapter.now() + LIMIT;
     loop {
-        let closed = rds.close(adapter, socket);
+        let done = call(adapter, rds);
         let now = adapter.now();
-        if closed != Err(RdsError::Again) || now >= end {
-            return closed;
+        if done != Err(RdsError::Again) || now >= end {
+            return done;
         }
-        if !adapter.poll(now).earliest(rds.poll(adapter, now)).is_due(now) {
-            adapter.idle(end.min(now + APART));
+        let wake = adapter.poll(now).earliest(rds.poll(adapter, now));
+        if !wake.is_due(now) {
+            adapter.idle(wake.earliest(Wake::At(end)).deadline(now).unwrap_or(end));
         }
     }
 }

@@ -238,7 +238,7 @@ fn datagrams<P: Platform>(
     }
     rds.close(adapter, from)?;
     rds.close(adapter, to)?;
-    rds.stop(adapter, |_| {})?;
+    crate::rds::stop(rds, adapter)?;
     step(out, "rds_message", began, adapter.now(), format_args!("bytes={}", buffer.len()));
     Ok(())
 }

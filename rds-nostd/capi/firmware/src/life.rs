@@ -10,7 +10,7 @@ use core::fmt;
 use core::net::Ipv4Addr;
 use core::time::Duration;
 use dat_calls::{BringUpError, NAMES, Node as _, bring_up};
-use dat_nostd::{AdapterConfig, OpenError, Platform, SoleAccess};
+use dat_nostd::{AdapterConfig, CloseFlags, OpenError, Platform, SoleAccess};
 use driver_mlx::{Config, Error, PortType};
 use rds_calls::Iovs;
 use rds_calls::recovery::Health;
@@ -239,13 +239,13 @@ pub fn ia_names() -> [&'static str; 2] {
 pub fn close() -> i32 {
     let closed =
         NODE.close(BUSY, |Inner { mut adapter, waiting: Protocol { mut rds, firmware, .. }, .. }| {
-            let end = adapter.now() + Rds::SETTLE_LIMIT;
-            while rds.settle(&mut adapter) == Err(RdsError::Again) && adapter.now() < end {
-                adapter.idle(end.min(adapter.now() + APART));
+            // Objects that are left are closed with the adapter.
+            while rds.stop(&mut adapter, CloseFlags::Graceful, |_| {}) == Err(RdsError::Again) {
+                let now = adapter.now();
+                let _ = rds.poll(&mut adapter, now);
+                adapter.idle(now + APART);
             }
             let refused = |number, why: &dyn fmt::Display| Refused::because(firmware.given(), number, why);
-            // Objects that are left are closed with the adapter.
-            let _ = rds.stop(&mut adapter, |_| {});
             let closed = adapter.close().map_err(|error| refused(ENODEV, &error));
             if !release(&firmware) {
                 let why =

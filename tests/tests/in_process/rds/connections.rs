@@ -1,6 +1,7 @@
 //! RDS where connections break, memory is short, and peers come, go and misbehave. Nodes sleep as the answers of `poll` allow,
 //! so a deadline that forgets something shows as a run that does not end.
 
+use dat_nostd::CloseFlags;
 use driver_mlx::Instant;
 use harness::dat::due;
 use harness::dat::{self, ModelAdapter, address};
@@ -185,8 +186,8 @@ fn run(world: &Rc<World>, nodes: &mut [Node]) {
 }
 
 fn close(world: &World, nodes: Vec<Node>) {
-    for (index, Node { mut adapter, rds, .. }) in nodes.into_iter().enumerate() {
-        rds.stop(&mut adapter, |_| {}).expect("stops");
+    for (index, Node { mut adapter, mut rds, .. }) in nodes.into_iter().enumerate() {
+        rds.stop(&mut adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
         adapter.close().expect("closes");
         assert_eq!(world.census(index).total(), 0, "left behind: {}", world.census(index));
         assert_eq!(world.refusals(index), [""; 0]);
@@ -410,8 +411,8 @@ fn a_peer_that_starts_anew() {
     plan(&mut nodes, (1, 0), (0, 0), &[3001, ASKS]);
     run(&world, &mut nodes);
     for generation in 2..5 {
-        let Node { mut adapter, rds, expected, .. } = nodes.pop().expect("two nodes");
-        rds.stop(&mut adapter, |_| {}).expect("stops");
+        let Node { mut adapter, mut rds, expected, .. } = nodes.pop().expect("two nodes");
+        rds.stop(&mut adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
         let rds = start::<1024>(
             &mut adapter,
             RdsConfig { generation: boot(generation), ..config(80 + u64::from(generation)) },
@@ -441,9 +442,9 @@ fn a_peer_whose_clock_was_set_back() {
         run(&world, &mut nodes);
         let boots = [boot(10), Generation::UNKNOWN, boot(9), boot(2000)];
         for (seed, generation) in (84..).zip(boots) {
-            let Node { mut adapter, rds, expected, .. } = nodes.pop().expect("two nodes");
+            let Node { mut adapter, mut rds, expected, .. } = nodes.pop().expect("two nodes");
             let before = rds.connections_info().next().expect("a connection").next_tx;
-            rds.stop(&mut adapter, |_| {}).expect("stops");
+            rds.stop(&mut adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
             let rds = start::<1024>(&mut adapter, RdsConfig { generation, seed, ..settings });
             let (sockets, jobs) = (Vec::new(), Vec::new());
             let mut node = Node { adapter, rds, sockets, jobs, expected, sent: 0, reads_from: 0 };
@@ -500,12 +501,12 @@ fn refusals() {
     // Fewer frames than the connections need; and a service that is taken when everything else is made.
     let small = Box::leak(Box::new(RdsStorage::<4, 4, 8>::new()));
     assert_eq!(Rds::start(adapter, small.parts(), config(1)).err(), Some(RdsError::InvalidArgument));
-    let rds = start::<256>(adapter, config(1));
+    let mut rds = start::<256>(adapter, config(1));
     let between = world.census(0);
     let second = Box::leak(Box::new(RdsStorage::<4, 4, 256>::new()));
     assert!(matches!(Rds::start(adapter, second.parts(), config(2)), Err(RdsError::Dat(_))));
     assert_eq!(world.census(0), between, "a failed start leaves nothing");
-    rds.stop(adapter, |_| {}).expect("stops");
+    rds.stop(adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
     assert_eq!(world.census(0), before);
 
     let three = Box::leak(Box::new(RdsStorage::<3, 4, 256>::new()));
@@ -534,6 +535,6 @@ fn refusals() {
     rds.set_send_buffer(socket, 0).expect("open");
     assert_eq!(send(&mut rds, "10.0.0.1:7", 1), Err(RdsError::MessageSize));
     assert_eq!(send(&mut rds, "10.0.0.1:7", 0), Ok(None), "an empty message needs no buffer");
-    rds.stop(adapter, |_| {}).expect("stops");
+    rds.stop(adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
     assert_eq!(world.census(0), before);
 }

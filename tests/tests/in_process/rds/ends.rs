@@ -1,7 +1,8 @@
 //! Orderly ends: a message that was read does not come again to the next program at its address.
 
+use dat_nostd::CloseFlags;
 use harness::rds::{Nodes, at, boot};
-use rds_nostd::{Rds, RdsConfig, RdsStorage, SocketHandle};
+use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use std::net::IpAddr;
 
 const MS: u64 = 1_000_000;
@@ -50,6 +51,21 @@ fn peers_without_their_acknowledgement_are_reported() {
     let (unreached, took) = stop(&mut nodes);
     assert_eq!(unreached, [at(0, 0).ip()]);
     assert!((50 * MS..60 * MS).contains(&took), "{took} ns");
+}
+
+/// A message that arrives during a graceful stop is not acknowledged, because no program reads it.
+#[test]
+fn a_stopping_node_takes_no_messages() {
+    let (mut nodes, server, _) = conversation(306);
+    let stop = |nodes: &mut Nodes| nodes.rds[1].stop(&mut nodes.adapters[1], CloseFlags::Graceful, |_| {});
+    assert_eq!(stop(&mut nodes), Err(RdsError::Again));
+    nodes.send(0, server, at(1, 5000), &[2; 64]).expect("room");
+    let end = nodes.world.now() + MS;
+    while nodes.world.now() < end {
+        nodes.step();
+    }
+    assert_eq!(stop(&mut nodes), Ok(()));
+    assert_eq!((nodes.rds[1].counters().recv_queued, nodes.rds[0].unacknowledged(server)), (2, Ok(1)));
 }
 
 /// The acknowledgement of a burst's tail does not wait for its delay when the last socket closes.

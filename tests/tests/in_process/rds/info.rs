@@ -1,5 +1,6 @@
 //! What RDS tells of itself, types of service, and why connections end.
 
+use dat_nostd::CloseFlags;
 use harness::dat::address;
 use harness::net::usual_card;
 use harness::rds::{GENERATION, Nodes, at, message};
@@ -281,8 +282,8 @@ fn reasons_are_remembered() {
 
     // The peer's RDS stops: its connection manager says so.
     let before = downs(&nodes, 0);
-    let rds = nodes.rds.pop().expect("two");
-    rds.stop(&mut nodes.adapters[1], |_| {}).expect("stops");
+    let mut rds = nodes.rds.pop().expect("two");
+    rds.stop(&mut nodes.adapters[1], CloseFlags::Abrupt, |_| {}).expect("stops");
     nodes.until("the sender hears of it", |nodes| downs(nodes, 0) > before);
     assert_eq!(last(&nodes, 0), Some(DownReason::Disconnected));
     // And then there is nobody.

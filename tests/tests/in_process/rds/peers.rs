@@ -1,6 +1,8 @@
 //! A node whose peers are nodes of their own: each with its GID, its address, its protection zone and its keys.
 
-use dat_nostd::{Adapter, AdapterConfig, AdapterParts, DmaBuffer, Gid, Neighbour, adapter_storage};
+use dat_nostd::{
+    Adapter, AdapterConfig, AdapterParts, CloseFlags, DmaBuffer, Gid, Neighbour, adapter_storage,
+};
 use driver_mlx::{DmaRegion, Instant, Wake};
 use harness::dat::{HCA, address, register};
 use harness::platform::{ModelBar, ModelPlatform};
@@ -214,7 +216,7 @@ fn offer() {
     assert!(census.pzs > ZONES && census.lmrs > 2 * ZONES, "{census:?}");
     let tables = size_of::<ZonesTables>() + size_of::<ZonesStorage>() + size_of::<Rds<'_>>();
     fits(&adapter, tables);
-    rds.stop(&mut adapter, |_| {}).expect("stops");
+    rds.stop(&mut adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
     adapter.dma_free(memory).expect("freed");
     adapter.close().expect("closes");
     assert_eq!(world.census(0).total(), 0, "left behind: {}", world.census(0));
@@ -284,8 +286,8 @@ fn exchange() {
     assert!(ended.iter().all(|status| *status == RdmaStatus::RemoteError), "{ended:?}");
     assert!(written(&ground), "nobody wrote another's part");
 
-    for (node, Node { mut adapter, rds, memory, .. }) in ground.nodes.into_iter().enumerate() {
-        rds.stop(&mut adapter, |_| {}).expect("stops");
+    for (node, Node { mut adapter, mut rds, memory, .. }) in ground.nodes.into_iter().enumerate() {
+        rds.stop(&mut adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
         adapter.dma_free(memory).expect("freed");
         adapter.close().expect("closes");
         assert_eq!(ground.world.census(node).total(), 0, "left behind: {}", ground.world.census(node));

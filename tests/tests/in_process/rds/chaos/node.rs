@@ -5,6 +5,7 @@ use crate::rds::chaos::ledger::Ledger;
 use crate::rds::chaos::model::{Model, content};
 use crate::rds::chaos::plan::{Death, FIRST_PORT, Job, NOBODYS_PORT, NodePlan, Settings, Whim, peers};
 use crate::rds::chaos::trace::{Event, Trace};
+use dat_nostd::CloseFlags;
 use driver_mlx::Instant;
 use harness::dat::due;
 use harness::dat::{self, ModelAdapter};
@@ -530,7 +531,7 @@ impl Node {
         for socket in sockets.into_iter().chain(last).chain([desk.socket]) {
             finish(&mut rds, &mut adapter, |rds, adapter| rds.close(adapter, socket)).expect("closes");
         }
-        rds.stop(&mut adapter, |_| {}).expect("stops");
+        rds.stop(&mut adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
         desk.close(&mut adapter);
         adapter.close().expect("closes");
         let world = &self.shared.world;

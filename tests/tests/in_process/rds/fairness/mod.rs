@@ -9,7 +9,7 @@ mod bad;
 
 use crate::rds::fuzz::honest::{Honest, OTHER_PORT, PORT};
 use bad::{Bad, Misdeed};
-use dat_nostd::{DmaBuffer, Instant, Wake};
+use dat_nostd::{CloseFlags, DmaBuffer, Instant, Wake};
 use harness::dat;
 use harness::rds::at;
 use harness::{World, WorldConfig};
@@ -207,8 +207,8 @@ impl Ground {
         rds.close(adapter, socket).expect("open");
         let mut memory = Some(self.memory);
         for node in self.nodes {
-            let Honest { index, mut adapter, rds, .. } = node;
-            rds.stop(&mut adapter, |_| {}).expect("stops");
+            let Honest { index, mut adapter, mut rds, .. } = node;
+            rds.stop(&mut adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
             if let Some(memory) = memory.take() {
                 adapter.dma_free(memory).expect("nothing leads there");
             }

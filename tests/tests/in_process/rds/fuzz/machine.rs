@@ -3,6 +3,7 @@
 
 use crate::rds::fuzz::honest::{Honest, OTHER_PORT, PORT};
 use crate::rds::fuzz::hostile::Hostile;
+use dat_nostd::CloseFlags;
 use harness::dat;
 use harness::dat::due;
 use harness::rds::at;
@@ -178,12 +179,12 @@ fn finish(mut ground: Ground, memory: driver_mlx::DmaBuffer) -> Tally {
         honest: ground.nodes.iter().flat_map(|node| &node.received).sum(),
     };
     for node in ground.nodes {
-        let Honest { index, mut adapter, rds, .. } = node;
+        let Honest { index, mut adapter, mut rds, .. } = node;
         assert_eq!(
             (index, rds.counters().recv_protocol_errors),
             (index, if index == VICTIM { counters.recv_protocol_errors } else { 0 })
         );
-        rds.stop(&mut adapter, |_| {}).expect("stops");
+        rds.stop(&mut adapter, CloseFlags::Abrupt, |_| {}).expect("stops");
         adapter.close().expect("closes");
         let census = ground.world.census(index);
         assert_eq!(census.total(), 0, "node {index} left behind: {census}");
