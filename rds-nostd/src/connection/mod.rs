@@ -3,18 +3,18 @@
 mod absent;
 mod cookie;
 mod map;
+mod peer;
 mod reconnect;
 mod remembered;
 mod rx;
 mod table;
 mod tx;
 
-use core::net::Ipv4Addr;
-
-pub(crate) use absent::{Absent, AbsentPeers};
+pub(crate) use absent::AbsentPeers;
 pub(crate) use cookie::{Cookie, CookieKind};
 pub use map::port_mask;
 pub(crate) use map::{FRAGMENT_WORDS, Map, MapState};
+pub(crate) use peer::Peer;
 pub(crate) use reconnect::{PROBE, Reconnect, STANDS};
 pub(crate) use remembered::{Remembered, RememberedPeers};
 pub(crate) use rx::Rx;
@@ -60,17 +60,11 @@ with_empty! {
 }
 
 with_empty! {
-    /// Table entry of a connection.
+    /// Table entry of a peer, with the connection that carries it.
     #[derive(Debug)]
     pub(crate) struct Connection {
         pub(crate) state: State = State::Free,
-        /// Type of service and peer address, IPv4 mapped: the key of the connection.
-        pub(crate) tos: u8 = 0,
-        pub(crate) foreign: u128 = 0,
-        /// The address, if it is an IPv4 address.
-        pub(crate) v4: Option<Ipv4Addr> = None,
-        /// GID of the peer's port on the last connection.
-        pub(crate) foreign_gid: [u8; 16] = [0; 16],
+        pub(crate) peer: Peer = Peer::EMPTY,
         pub(crate) objects: Objects = Objects::EMPTY,
         pub(crate) tx: Tx = Tx::EMPTY,
         pub(crate) rx: Rx = Rx::EMPTY,
@@ -85,20 +79,20 @@ impl Connection {
     /// Returns whether there is a reason to connect: messages, or a map that one side waits for. A
     /// socket here may wait until a port there clears, or the other way round.
     pub(crate) const fn wants_up(&self) -> bool {
-        !self.tx.queue.is_empty() || self.map.is_wanted() || self.map.is_owed() && self.reconnect.was_up
+        !self.peer.queue.is_empty() || self.map.is_wanted() || self.map.is_owed() && self.peer.was_up
     }
 
     /// Returns whether the connection waits for the peer: for its congestion map, acknowledgements,
     /// or the rest of a message. A dead peer would never deliver these, and without a probe its
     /// death might remain unnoticed.
     pub(crate) const fn waits_for_peer(&self) -> bool {
-        self.map.is_wanted() || !self.tx.queue.is_empty() || self.rx.partial.is_some()
+        self.map.is_wanted() || !self.peer.queue.is_empty() || self.rx.partial.is_some()
     }
 
     /// Returns whether the connection has nothing to transfer and holds no memory, so that its
     /// entry may be reused.
     pub(crate) const fn is_idle(&self) -> bool {
-        self.tx.queue.is_empty()
+        self.peer.queue.is_empty()
             && self.rx.held() == 0
             && !self.map.is_wanted()
             && self.reconnect.held_request == 0
@@ -110,25 +104,24 @@ impl Connection {
     /// Every post carries the acknowledgement. The last post has arrived if it completed, or if the
     /// peer acknowledged the message in it.
     pub(crate) const fn is_settled(&self) -> bool {
-        let Self { rx, tx, .. } = self;
+        let Self { peer, rx, tx, .. } = self;
         if rx.ack_value == 0 {
-            return !rx.is_unsettled;
+            return !peer.is_unsettled;
         }
-        let arrived = !tx.has_unacknowledged() || tx.completed == tx.posts;
-        rx.ack_value.wrapping_add(1) == rx.next_sequence && !rx.owes_acknowledgement() && arrived
+        let arrived = !self.has_unacknowledged() || tx.completed == tx.posts;
+        rx.ack_value.wrapping_add(1) == peer.next_rx && !rx.owes_acknowledgement() && arrived
     }
 
     /// Returns whether one more acknowledgement on this endpoint would [settle](Self::is_settled)
     /// the connection.
     pub(crate) fn can_settle(&self) -> bool {
-        let is_whole = self.rx.ack_value != 0 && self.rx.ack_value.wrapping_add(1) == self.rx.next_sequence;
+        let is_whole = self.rx.ack_value != 0 && self.rx.ack_value.wrapping_add(1) == self.peer.next_rx;
         matches!(self.state, State::Accepting | State::Up) && is_whole && !self.is_settled()
     }
 
-    /// Returns whether the connection has this address, or this port GID whatever its address. A
-    /// GID of zeros is none.
-    pub(crate) fn is_of(&self, foreign: u128, gid: [u8; 16]) -> bool {
-        self.foreign == foreign || gid != [0; 16] && self.foreign_gid == gid
+    /// Returns whether the peer lacks a message, or has not acknowledged it.
+    pub(crate) const fn has_unacknowledged(&self) -> bool {
+        !self.peer.queue.is_empty() && self.tx.highest_ack + 1 < self.peer.next_tx
     }
 
     /// Prepares to free the endpoint. Nothing is posted on it from now on.
@@ -157,7 +150,7 @@ impl Connection {
         self.state = State::Down;
         self.objects.ep = 0;
         self.objects.epoch = self.objects.epoch.wrapping_add(1);
-        self.tx.reset();
+        self.tx.reset(self.peer.queue.head());
         self.rx.reset();
         self.map.reset();
         self.reconnect.broken_by.clear();

@@ -20,11 +20,8 @@ pub(crate) const PROBE: Duration = Duration::from_secs(1);
 with_empty! {
     #[derive(Debug)]
     pub(crate) struct Reconnect {
-        /// The connection was up at least once, last since this time.
-        pub(crate) was_up: bool = false,
+        /// Time since which the connection is, or was last, up.
         pub(crate) up_at: Instant = Instant::ORIGIN,
-        /// Our sequence numbers continue from the peer's expectation.
-        pub(crate) numbers_raised: bool = false,
         /// Whether a request of the peer was accepted, the last time, and the interval in which
         /// further ones are refused.
         pub(crate) was_accepted: bool = false,
@@ -44,8 +41,6 @@ with_empty! {
         has_moved: bool = false,
         /// Time of the next probe while the connection is up and waits for the peer.
         pub(crate) probe_at: Option<Instant> = None,
-        /// Time at which the peer was last reachable, or got its entry.
-        pub(crate) reachable_at: Instant = Instant::ORIGIN,
         /// Time of the last activity.
         pub(crate) busy_at: Instant = Instant::ORIGIN,
         /// Reason why the endpoint failed. The connection goes down when all completions of
@@ -75,7 +70,7 @@ impl Reconnect {
     }
 
     pub(crate) const fn came_up(&mut self, now: Instant, first_sent: u64) {
-        (self.was_up, self.is_up, self.up_at) = (true, true, now);
+        (self.is_up, self.up_at) = (true, now);
         (self.first_sent, self.has_moved) = (first_sent, false);
         self.probe_at = None;
     }
@@ -93,13 +88,10 @@ impl Reconnect {
         self.accepted_within(now, CALM)
     }
 
-    /// Schedules the next attempt. Returns whether the last connection was useless: too short, and
-    /// without progress.
-    pub(crate) fn wait(&mut self, now: Instant, random: u64) -> bool {
+    /// Schedules the next attempt. Returns whether a connection ended, and whether it was useless:
+    /// too short, and without progress.
+    pub(crate) fn wait(&mut self, now: Instant, random: u64) -> (bool, bool) {
         let (ended, stood) = (core::mem::take(&mut self.is_up), now >= self.up_at + CALM);
-        if ended {
-            self.reachable_at = now;
-        }
         if ended && stood {
             self.backoff = Duration::ZERO;
         }
@@ -107,12 +99,12 @@ impl Reconnect {
         self.retry_at = now + Duration::from_nanos(random.checked_rem(most).unwrap_or(0));
         self.backoff = (self.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
         self.probe_at = None;
-        ended && !stood && !self.has_moved
+        (ended, ended && !stood && !self.has_moved)
     }
 
-    /// Restores a peer that has been unreachable since `reachable_at`, at the maximum backoff.
-    pub(crate) const fn returns(&mut self, reachable_at: Instant) {
-        (self.reachable_at, self.backoff) = (reachable_at, BACKOFF_MAX);
+    /// Starts at the maximum backoff, for a peer that was unreachable.
+    pub(crate) const fn returns(&mut self) {
+        self.backoff = BACKOFF_MAX;
     }
 
     /// Returns whether the backoff has reached its maximum, so that the peer may be dead.

@@ -4,39 +4,31 @@
 
 use dat_nostd::Instant;
 
-use crate::connection::Connection;
+use crate::connection::Peer;
 
 /// Peers of one port GID may occupy one `SHARE`th of the table.
 const SHARE: usize = 8;
 
 with_empty! {
     /// State of a peer without an entry.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug)]
     pub(crate) struct Remembered {
         foreign: u128 = 0,
         /// Interface ID of the port GID, which has the share.
         port: u64 = 0,
-        /// Sequence number that is expected next from the peer.
-        pub(crate) next_sequence: u64 = 0,
+        /// As in [`Peer`].
+        next_rx: u64 = 0,
         kept_at: Instant = Instant::ORIGIN,
         tos: u8 = 0,
-        /// As [`Rx::is_unsettled`](super::Rx).
-        pub(crate) is_unsettled: bool = false,
+        is_unsettled: bool = false,
     }
 }
 
 impl Remembered {
-    /// Captures the state of a connection that loses its entry.
-    pub(crate) fn of(connection: &Connection, now: Instant) -> Self {
-        let [.., a, b, c, d, e, f, g, h] = connection.foreign_gid;
-        Self {
-            foreign: connection.foreign,
-            port: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
-            next_sequence: connection.rx.next_sequence,
-            kept_at: now,
-            tos: connection.tos,
-            is_unsettled: !connection.is_settled(),
-        }
+    fn of(peer: &Peer, kept_at: Instant) -> Self {
+        let &Peer { foreign, tos, next_rx, is_unsettled, gid: [.., a, b, c, d, e, f, g, h], .. } = peer;
+        let port = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        Self { foreign, port, next_rx, kept_at, tos, is_unsettled }
     }
 
     const fn is_of(&self, foreign: u128, tos: u8) -> bool {
@@ -53,15 +45,16 @@ impl<'s> RememberedPeers<'s> {
         Self(entries)
     }
 
-    /// Stores a peer that has sent messages.
+    /// Stores a peer that has sent messages, and loses its entry.
     ///
     /// The peers of a port have a [`SHARE`] of the table. Beyond it the port's oldest entry is
     /// replaced, so that a port cannot flush the peers of other ports. A full table replaces the
     /// oldest of all entries.
-    pub(crate) fn keep(&mut self, peer: Remembered) {
-        if peer.next_sequence == 0 {
+    pub(crate) fn keep(&mut self, peer: &Peer, now: Instant) {
+        if peer.next_rx == 0 {
             return;
         }
+        let peer = Remembered::of(peer, now);
         let theirs = self.0.iter().filter(|known| known.foreign != 0 && known.port == peer.port).count();
         let is_full = theirs >= (self.0.len() / SHARE).max(1);
         let may_go = |known: &Remembered| known.foreign != 0 && (!is_full || known.port == peer.port);
@@ -77,10 +70,12 @@ impl<'s> RememberedPeers<'s> {
         }
     }
 
-    /// Removes a peer, which gets an entry again.
-    pub(crate) fn take(&mut self, foreign: u128, tos: u8) -> Option<Remembered> {
-        let known = self.0.iter_mut().find(|known| known.is_of(foreign, tos))?;
-        Some(core::mem::replace(known, Remembered::EMPTY))
+    /// Moves the numbers of a peer back, which gets an entry again.
+    pub(crate) fn recall(&mut self, peer: &mut Peer) {
+        if let Some(known) = self.0.iter_mut().find(|known| known.is_of(peer.foreign, peer.tos)) {
+            (peer.next_rx, peer.is_unsettled) = (known.next_rx, known.is_unsettled);
+            *known = Remembered::EMPTY;
+        }
     }
 
     /// Returns the addresses of peers that may lack an acknowledgement, IPv4 mapped.
@@ -93,9 +88,18 @@ impl<'s> RememberedPeers<'s> {
 mod tests {
     use super::*;
 
-    fn peer(foreign: u128, port: u64, seconds: u64) -> Remembered {
-        let kept_at = Instant::from_nanos(seconds);
-        Remembered { foreign, port, next_sequence: foreign as u64, kept_at, ..Remembered::EMPTY }
+    /// Keeps a peer of a port, from which messages up to the number of its address have arrived.
+    fn keep(peers: &mut RememberedPeers<'_>, foreign: u128, port: u64, nanos: u64) {
+        let gid = u128::from(port).to_be_bytes();
+        let peer = Peer { foreign, gid, next_rx: foreign as u64, ..Peer::EMPTY };
+        peers.keep(&peer, Instant::from_nanos(nanos));
+    }
+
+    /// Returns the number that a peer recalls, or 0.
+    fn recalled(peers: &mut RememberedPeers<'_>, foreign: u128, tos: u8) -> u64 {
+        let mut peer = Peer { foreign, tos, ..Peer::EMPTY };
+        peers.recall(&mut peer);
+        peer.next_rx
     }
 
     #[test]
@@ -103,15 +107,16 @@ mod tests {
         let mut table = [Remembered::EMPTY; 16];
         let mut peers = RememberedPeers::new(&mut table);
         for honest in 1..=14 {
-            peers.keep(peer(honest, honest as u64, 1));
+            keep(&mut peers, honest, honest as u64, 1);
         }
         for forged in 100..200 {
-            peers.keep(peer(forged, 99, forged as u64));
+            keep(&mut peers, forged, 99, forged as u64);
         }
         for honest in 1..=14 {
-            assert_eq!(peers.take(honest, 0).map(|peer| peer.next_sequence), Some(honest as u64));
+            assert_eq!(recalled(&mut peers, honest, 0), honest as u64);
         }
-        let left: std::vec::Vec<_> = (100..200).filter(|&forged| peers.take(forged, 0).is_some()).collect();
+        let left: std::vec::Vec<_> =
+            (100..200).filter(|&forged| recalled(&mut peers, forged, 0) > 0).collect();
         assert_eq!(left, [198, 199], "the newest");
     }
 
@@ -120,15 +125,15 @@ mod tests {
         let mut table = [Remembered::EMPTY; 4];
         let mut peers = RememberedPeers::new(&mut table);
         for number in 1..=4 {
-            peers.keep(peer(number, number as u64, 10 - number as u64));
+            keep(&mut peers, number, number as u64, 10 - number as u64);
         }
-        peers.keep(peer(2, 2, 20));
-        peers.keep(peer(5, 5, 21));
-        assert_eq!(peers.take(4, 0), None, "the oldest");
-        assert_eq!(peers.take(2, 1), None, "another type of service");
-        assert_eq!(peers.take(2, 0), Some(peer(2, 2, 20)), "replaced, and not twice");
-        assert_eq!(peers.take(2, 0), None, "taken out");
-        peers.keep(peer(0, 0, 30));
+        keep(&mut peers, 2, 2, 20);
+        keep(&mut peers, 5, 5, 21);
+        assert_eq!(recalled(&mut peers, 4, 0), 0, "the oldest");
+        assert_eq!(recalled(&mut peers, 2, 1), 0, "another type of service");
+        assert_eq!(recalled(&mut peers, 2, 0), 2, "replaced, and not twice");
+        assert_eq!(recalled(&mut peers, 2, 0), 0, "taken out");
+        keep(&mut peers, 0, 0, 30);
         assert_eq!(peers.0.iter().filter(|known| known.foreign != 0).count(), 3, "nothing came from it");
     }
 }

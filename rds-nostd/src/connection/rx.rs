@@ -20,8 +20,6 @@ with_empty! {
     /// The receiving half of a connection.
     #[derive(Debug)]
     pub(crate) struct Rx {
-        /// Sequence number after the last complete message; survives reconnections.
-        pub(crate) next_sequence: u64 = 0,
         /// Highest sequence number completely received on this endpoint: the value of our
         /// acknowledgements.
         pub(crate) ack_value: u64 = 0,
@@ -30,9 +28,6 @@ with_empty! {
         pub(crate) ack_wanted: bool = false,
         /// A message has arrived since the last acknowledgement was sent.
         pub(crate) is_unsaid: bool = false,
-        /// An earlier endpoint was freed before the peer certainly had all acknowledgements.
-        /// Survives reconnections.
-        pub(crate) is_unsettled: bool = false,
         /// The connection's acknowledgement frame is in flight.
         pub(crate) ack_in_flight: bool = false,
         /// Time of the next check of the delayed acknowledgement; [`Instant::ORIGIN`] if none is
@@ -45,9 +40,6 @@ with_empty! {
         /// Fragments of `partial` that were freed on arrival, because the message is too long. At
         /// most 255 of 256.
         pub(crate) discarded: u8 = 0,
-        /// Time until which the connection cannot get the reserve, because it held the reserve
-        /// without progress. Survives reconnections.
-        pub(crate) barred_until: Instant = Instant::ORIGIN,
         pub(crate) ring: Ring = Ring::EMPTY,
         /// Cookie of the endpoint's receives, without a frame; 0 without an endpoint, and
         /// [`REFUSED`] after a protocol violation.
@@ -88,11 +80,11 @@ impl Rx {
     }
 
     /// Like [`completed`](Self::completed), for the messages of a run, none of which is a duplicate.
-    /// Returns the last acknowledgement.
+    /// Returns the sequence number after them, and the last acknowledgement.
     #[inline]
-    pub(crate) const fn end_run(&mut self) -> u64 {
-        (self.next_sequence, self.is_unsaid) = (self.ack_value.wrapping_add(1), true);
-        self.heard
+    pub(crate) const fn end_run(&mut self) -> (u64, u64) {
+        self.is_unsaid = true;
+        (self.ack_value.wrapping_add(1), self.heard)
     }
 
     /// Ignores everything that arrives on this endpoint from now on, after a protocol violation.

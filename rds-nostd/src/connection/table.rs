@@ -1,10 +1,8 @@
 //! Table of connections: a hash table by peer, a list of due connections, and a heap of deadlines.
 
-use core::net::Ipv6Addr;
-
 use dat_nostd::Instant;
 
-use crate::connection::{Connection, Cookie, State};
+use crate::connection::{Connection, Cookie, Peer, State};
 use crate::ids::ConnectionId;
 
 with_empty! {
@@ -113,13 +111,13 @@ impl<'s> Connections<'s> {
     pub(crate) fn of_peer(&self, foreign: u128) -> impl Iterator<Item = (ConnectionId, &Connection)> + '_ {
         let first = self.buckets.get(self.bucket(foreign)).copied().flatten();
         let chain = core::iter::successors(first, |&id| self.at(id).links.bucket_next);
-        chain.map(|id| (id, self.at(id))).filter(move |(_, c)| c.foreign == foreign)
+        chain.map(|id| (id, self.at(id))).filter(move |(_, c)| c.peer.foreign == foreign)
     }
 
     /// Returns the connection to a peer with this type of service.
     #[inline]
     pub(crate) fn find(&self, foreign: u128, tos: u8) -> Option<ConnectionId> {
-        self.of_peer(foreign).find(|(_, c)| c.tos == tos).map(|(id, _)| id)
+        self.of_peer(foreign).find(|(_, c)| c.peer.tos == tos).map(|(id, _)| id)
     }
 
     /// Returns a free entry.
@@ -132,22 +130,21 @@ impl<'s> Connections<'s> {
 
     /// Inserts a connection into a free entry, which may still be in the list of due connections.
     pub(crate) fn insert(&mut self, id: ConnectionId, connection: Connection) {
-        let bucket = self.bucket(connection.foreign);
+        let bucket = self.bucket(connection.peer.foreign);
         self.used = self.used.max(id.index() + 1);
         let entry = self.at_mut(id);
         let Links { due_next, is_due, .. } = entry.links;
-        let v4 = Ipv6Addr::from_bits(connection.foreign).to_ipv4_mapped();
-        *entry = Connection { v4, links: Links { due_next, is_due, ..Links::EMPTY }, ..connection };
+        *entry = Connection { links: Links { due_next, is_due, ..Links::EMPTY }, ..connection };
         if let Some(first) = self.buckets.get_mut(bucket) {
             let next = first.replace(id);
             self.at_mut(id).links.bucket_next = next;
         }
     }
 
-    /// Frees an entry. Its DAT objects remain.
-    pub(crate) fn remove(&mut self, id: ConnectionId) {
+    /// Frees an entry, and returns its peer. Its DAT objects remain.
+    pub(crate) fn remove(&mut self, id: ConnectionId) -> Peer {
         self.disarm(id);
-        let bucket = self.bucket(self.at(id).foreign);
+        let bucket = self.bucket(self.at(id).peer.foreign);
         let next = self.at(id).links.bucket_next;
         let mut link = self.buckets.get_mut(bucket);
         // The borrow of a link ends before the next entry is looked up.
@@ -160,9 +157,8 @@ impl<'s> Connections<'s> {
         // A due entry is visited once more, without effect.
         let entry = self.at_mut(id);
         let Links { due_next, is_due, .. } = entry.links;
-        let objects = entry.objects;
-        *entry =
-            Connection { objects, links: Links { due_next, is_due, ..Links::EMPTY }, ..Connection::EMPTY };
+        let (objects, links) = (entry.objects, Links { due_next, is_due, ..Links::EMPTY });
+        core::mem::replace(entry, Connection { objects, links, ..Connection::EMPTY }).peer
     }
 
     /// Makes a connection due, so that the next poll visits it.
@@ -303,7 +299,8 @@ mod tests {
     }
 
     fn peer(foreign: u128, tos: u8) -> Connection {
-        Connection { state: State::Down, foreign, tos, ..Connection::EMPTY }
+        let peer = Peer { foreign, tos, ..Peer::EMPTY };
+        Connection { state: State::Down, peer, ..Connection::EMPTY }
     }
 
     #[test]

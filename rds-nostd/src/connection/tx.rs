@@ -2,7 +2,6 @@
 
 use dat_nostd::Instant;
 
-use crate::frames::Queue;
 use crate::ids::{FrameId, MessageId};
 use crate::limits::Limits;
 use crate::send_buffer::SendBuffer;
@@ -17,18 +16,11 @@ with_empty! {
     /// The sending half of a connection.
     #[derive(Debug)]
     pub(crate) struct Tx {
-        /// Sequence number of the next message; survives reconnections.
-        pub(crate) next_sequence: u64 = 0,
-        /// All messages that the peer's RDS has not acknowledged, or that the HCA still uses,
-        /// oldest first.
-        pub(crate) queue: Queue = Queue::EMPTY,
         /// First message that is not posted completely, and its next frame if it is partly posted.
         pub(crate) next: Option<MessageId> = None,
         pub(crate) cursor: Option<FrameId> = None,
         /// Messages with an operation that has not completed.
         pub(crate) operations: u16 = 0,
-        /// Frames of all these messages.
-        pub(crate) frames: u32 = 0,
         /// Sends posted, and sends known to be complete, on this endpoint.
         pub(crate) posts: u64 = 0,
         pub(crate) completed: u64 = 0,
@@ -65,11 +57,6 @@ with_empty! {
 }
 
 impl Tx {
-    /// Returns whether the peer lacks a message, or has not acknowledged it.
-    pub(crate) const fn has_unacknowledged(&self) -> bool {
-        !self.queue.is_empty() && self.highest_ack + 1 < self.next_sequence
-    }
-
     /// Stores the peer's limit in bytes, rounded up to fragments.
     pub(crate) const fn set_longest(&mut self, longest: u32) {
         self.shorter = fragments(MAX_MESSAGE_LEN).saturating_sub(fragments(longest as usize)) as u16;
@@ -119,10 +106,10 @@ impl Tx {
         (self.asked, self.asked_post) = (sequence, number);
     }
 
-    /// Returns the last post of the fast path, see [`fast_until`](Self::fast_until), after `ahead`
-    /// further messages of one frame, which are not counted yet.
-    pub(crate) fn fast_up_to(&self, limits: &Limits, unasked_frames: u32, ahead: u64) -> u64 {
-        let (sequence, number) = (self.next_sequence + ahead, self.posts + 1 + ahead);
+    /// Returns the last post of the fast path, see [`fast_until`](Self::fast_until), if the
+    /// next message has this number, after `ahead` messages of one frame that are not counted yet.
+    pub(crate) fn fast_up_to(&self, limits: &Limits, unasked_frames: u32, sequence: u64, ahead: u64) -> u64 {
+        let number = self.posts + 1 + ahead;
         if self.asks(sequence, number, unasked_frames) {
             return 0;
         }
@@ -141,13 +128,13 @@ impl Tx {
         self.fast_until = 0;
     }
 
-    pub(crate) const fn reset(&mut self) {
+    /// Resets it for an endpoint whose first message is `next`.
+    pub(crate) const fn reset(&mut self, next: Option<MessageId>) {
         self.fast_until = 0;
         (self.posts, self.completed, self.signalled) = (0, 0, 0);
         self.waits_for_hca = false;
         (self.highest_ack, self.asked, self.ping) = (0, 0, 0);
         self.cancelled_until = Instant::ORIGIN;
-        self.next = self.queue.head();
-        self.cursor = None;
+        (self.next, self.cursor) = (next, None);
     }
 }

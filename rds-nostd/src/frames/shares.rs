@@ -33,8 +33,7 @@ impl Shares {
     /// much of the common part to other users as it has of it.
     #[inline]
     pub(crate) const fn fair_room(&self, used: u32) -> u32 {
-        let free = self.common.saturating_sub(self.beyond);
-        self.share.saturating_sub(used) + free.saturating_sub(used.saturating_sub(self.share))
+        self.share.saturating_sub(used) + self.free().saturating_sub(used.saturating_sub(self.share))
     }
 
     /// Returns whether [`fair_room`](Self::fair_room) is at least 1.
@@ -74,9 +73,19 @@ impl Shares {
         }
     }
 
-    /// Takes common frames, as a user that has used up its share.
-    pub(crate) const fn take_common(&mut self, count: u32) {
-        self.beyond += count;
+    /// Returns the free common frames.
+    pub(crate) const fn free(&self) -> u32 {
+        self.common.saturating_sub(self.beyond)
+    }
+
+    /// Makes all frames of a user common ones, because another user gets its share.
+    pub(crate) fn leave_share(&mut self, used: u32) {
+        self.beyond += used.min(self.share);
+    }
+
+    /// Undoes [`leave_share`](Self::leave_share).
+    pub(crate) fn enter_share(&mut self, used: u32) {
+        self.beyond -= used.min(self.share);
     }
 
     pub(crate) const fn give_common(&mut self, count: u32) {

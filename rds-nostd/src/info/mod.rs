@@ -132,13 +132,13 @@ impl Rds<'_> {
             };
             flags.set(ConnectionFlags::SENDING, connection.tx.cursor.is_some());
             ConnectionInfo {
-                next_tx: connection.tx.next_sequence,
-                next_rx: connection.rx.next_sequence,
+                next_tx: connection.peer.next_tx,
+                next_rx: connection.peer.next_rx,
                 local: address(self.protocol().local),
-                foreign: address(connection.foreign),
+                foreign: address(connection.peer.foreign),
                 transport: Transport::InfiniBand,
                 flags,
-                tos: connection.tos,
+                tos: connection.peer.tos,
                 downs: connection.reconnect.downs,
                 last_down: connection.reconnect.last_down.get(),
             }
@@ -156,7 +156,7 @@ impl Rds<'_> {
     /// Returns the messages that were sent and wait for acknowledgement.
     pub fn retransmit_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
         self.protocol().connections.iter().flat_map(move |(_, connection)| {
-            let queued = self.protocol().frames.messages(connection.tx.queue.head());
+            let queued = self.protocol().frames.messages(connection.peer.queue.head());
             let sent = queued.take_while(move |(message, _)| Some(*message) != connection.tx.next);
             sent.map(move |(_, frame)| self.sent_message(connection, frame))
         })
@@ -180,8 +180,8 @@ impl Rds<'_> {
             sequence: frame.sequence,
             len: frame.len,
             local: SocketAddr::new(address(self.protocol().local), frame.sport),
-            foreign: SocketAddr::new(address(connection.foreign), frame.dport),
-            tos: connection.tos,
+            foreign: SocketAddr::new(address(connection.peer.foreign), frame.dport),
+            tos: connection.peer.tos,
         }
     }
 
@@ -207,16 +207,16 @@ impl Rds<'_> {
     ) -> impl Iterator<Item = IbConnectionInfo> + use<'_> {
         self.protocol().connections.iter().map(move |(_, connection)| IbConnectionInfo {
             local: address(self.protocol().local),
-            foreign: address(connection.foreign),
+            foreign: address(connection.peer.foreign),
             local_gid,
-            foreign_gid: connection.foreign_gid,
+            foreign_gid: connection.peer.gid,
             max_send_wr: u32::from(self.protocol().limits.request_depth),
             max_recv_wr: u32::from(self.protocol().limits.receive_depth),
             max_send_sge: 1,
             mr_max: self.protocol().regions.len() as u32,
             mr_size: MAX_RDMA_LEN.div_ceil(4096) as u32,
-            tos: connection.tos,
-            sl: service_level(connection.tos),
+            tos: connection.peer.tos,
+            sl: service_level(connection.peer.tos),
             cache_allocs: connection.rx.waiting(),
         })
     }

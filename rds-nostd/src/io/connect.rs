@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT_US: u32 = 5_000_000;
 
 impl<P: Platform> Node<'_, '_, '_, P> {
     pub(crate) fn begin_connecting(&mut self, id: ConnectionId, now: Instant) {
-        let foreign = address(self.protocol.connection(id).foreign);
+        let foreign = address(self.protocol.connection(id).peer.foreign);
         let (data, len) = self.connect_data(id, VERSION).encode();
         let attempt = self.new_endpoint(id).and_then(|ep| {
             self.adapter.ep_connect(
@@ -49,9 +49,9 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         let connection = self.protocol.connection(id);
         ConnectData {
             source: address(self.protocol.local),
-            destination: address(connection.foreign),
-            tos: connection.tos,
-            expects: connection.rx.next_sequence,
+            destination: address(connection.peer.foreign),
+            tos: connection.peer.tos,
+            expects: connection.peer.next_rx,
             longest: self.protocol.limits.longest_received as u32,
             ..ConnectData::proposal(version)
         }
@@ -61,7 +61,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     /// connected.
     fn new_endpoint(&mut self, id: ConnectionId) -> DatResult<EpHandle> {
         let zone = self.zone_of(id)?;
-        let tos = self.protocol.connection(id).tos;
+        let tos = self.protocol.connection(id).peer.tos;
         let limits = &self.protocol.limits;
         let attributes = EpAttributes {
             max_recv_dtos: u32::from(limits.receive_depth),
@@ -258,7 +258,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
 
     /// Returns a peer's reply if it has a supported version and the connection's addresses.
     fn reply(&self, id: ConnectionId, ep: EpHandle) -> Option<ConnectData> {
-        let foreign = self.protocol.connection(id).foreign;
+        let foreign = self.protocol.connection(id).peer.foreign;
         let is_v4 = address(foreign).is_ipv4();
         let data = self.adapter.ep_private_data(ep).ok().and_then(|data| ConnectData::decode(data, is_v4))?;
         let agrees = key(data.source) == foreign && key(data.destination) == self.protocol.local;

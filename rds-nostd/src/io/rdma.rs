@@ -179,7 +179,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             extension = Some(Extension::Rdma { rkey: args.cookie.rkey() });
         }
         if operation.is_none() {
-            let foreign = self.protocol.connection(connection).foreign;
+            let foreign = self.protocol.connection(connection).peer.foreign;
             if let Some((memory, flags)) = control.map {
                 cookie = Some(self.offer(from, memory, flags, foreign, Some(connection))?);
             }

@@ -7,7 +7,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::connection::{Connection, Objects, Remembered, STANDS, State};
+use crate::connection::{Connection, Objects, STANDS, State};
 use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -46,8 +46,6 @@ impl Protocol<'_> {
             None => {
                 let id = self.longest_idle().or_else(|| self.unreachable())?;
                 self.move_out(id);
-                self.remembered.keep(Remembered::of(self.connections.at(id), self.now));
-                self.connections.remove(id);
                 id
             }
         };
@@ -58,16 +56,15 @@ impl Protocol<'_> {
         if self.zone_is_shared(zone) {
             objects = Objects { epoch: objects.epoch, ..Objects::EMPTY };
         }
-        let mut connection = Connection { state: State::Down, foreign, tos, objects, ..Connection::EMPTY };
-        connection.tx.next_sequence = self.first_sequence();
-        connection.rx.reset();
-        if let Some(known) = self.remembered.take(foreign, tos) {
-            (connection.rx.next_sequence, connection.rx.is_unsettled) =
-                (known.next_sequence, known.is_unsettled);
+        let peer = self.move_in(foreign, tos);
+        let mut connection = Connection { state: State::Down, peer, objects, ..Connection::EMPTY };
+        connection.reconnect.busy_at = self.now;
+        connection.tx.next = connection.peer.queue.head();
+        if connection.tx.next.is_some() {
+            connection.reconnect.returns();
         }
-        (connection.reconnect.busy_at, connection.reconnect.reachable_at) = (self.now, self.now);
         self.connections.insert(id, connection);
-        self.move_in(id);
+        self.connections.make_due(id);
         Some(id)
     }
 
@@ -76,7 +73,7 @@ impl Protocol<'_> {
     fn longest_idle(&self) -> Option<ConnectionId> {
         let idle = |c: &Connection| c.state == State::Down && c.is_idle() && !self.holds_memory(c);
         let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
-        let value = |c: &Connection| (c.rx.barred_until > self.now, c.reconnect.busy_at);
+        let value = |c: &Connection| (c.peer.barred_until > self.now, c.reconnect.busy_at);
         idle.min_by_key(|(_, connection)| value(connection)).map(|(id, _)| id)
     }
 
@@ -98,7 +95,7 @@ impl Protocol<'_> {
     /// Returns peers that may lack an acknowledgement, IPv4 mapped.
     pub(crate) fn unsettled_peers(&self) -> impl Iterator<Item = u128> + '_ {
         let connected = self.connections.iter().filter(|(_, connection)| !connection.is_settled());
-        connected.map(|(_, connection)| connection.foreign).chain(self.remembered.unsettled())
+        connected.map(|(_, connection)| connection.peer.foreign).chain(self.remembered.unsettled())
     }
 
     /// Returns whether memory is offered to the peer or registered for it, so that the entry must
@@ -132,7 +129,7 @@ impl Protocol<'_> {
         if self.connections.find(remote, tos).is_some() {
             return false;
         }
-        let is_theirs = |c: &Connection| c.foreign == remote || c.foreign_gid == gid;
+        let is_theirs = |c: &Connection| c.peer.foreign == remote || c.peer.gid == gid;
         // Idle entries do not count, except for a while after a connection: otherwise a port could
         // connect and disconnect under one address after another.
         let counts = |c: &Connection| c.state != State::Down || !c.is_idle() || c.reconnect.is_new(now);
@@ -150,7 +147,7 @@ impl Protocol<'_> {
         let connection = self.connections.at_mut(id);
         // The address has moved to another port, or the request is forged. The current port retains
         // it while it responds.
-        let moved = connection.foreign_gid != gid && connection.foreign_gid != [0; 16];
+        let moved = connection.peer.gid != gid && connection.peer.gid != [0; 16];
         if connection.state == State::Up && moved {
             // The acknowledgement fails if the port is gone.
             connection.rx.ack_wanted = true;
@@ -190,7 +187,7 @@ impl Protocol<'_> {
     pub(crate) fn accepting(&mut self, id: ConnectionId, gid: [u8; 16], now: Instant) {
         self.connections_changed = true;
         let connection = self.connections.at_mut(id);
-        connection.foreign_gid = gid;
+        connection.peer.gid = gid;
         connection.reconnect.accepted(now);
     }
 }

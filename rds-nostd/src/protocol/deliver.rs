@@ -82,9 +82,9 @@ impl Protocol<'_> {
         let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
         let connection = connections.at_mut(connection?);
         connection.rx.ring.free();
-        let from = match connection.v4 {
+        let from = match connection.peer.v4 {
             Some(v4) => SocketAddr::V4(SocketAddrV4::new(v4, sport)),
-            None => SocketAddr::new(address(connection.foreign), sport),
+            None => SocketAddr::new(address(connection.peer.foreign), sport),
         };
         Some((Received { from, len, message_len, cookie: None }, more))
     }
@@ -181,7 +181,7 @@ impl Protocol<'_> {
     /// Returns the sender of a received message, IPv4 mapped.
     pub(crate) fn source_of(&self, unread: &Unread) -> u128 {
         match unread.connection {
-            Some(id) => self.connections.at(id).foreign,
+            Some(id) => self.connections.at(id).peer.foreign,
             None => self.frames.source(unread.place),
         }
     }

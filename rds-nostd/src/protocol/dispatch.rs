@@ -142,7 +142,12 @@ impl<'f, 's> Flow<'f, 's> {
         let (connection, limits) = (&mut *self.connection, self.limits);
         connection.tx.fast_until = if connection.is_clear(limits.send_depth) && !connection.map.some_marked()
         {
-            connection.tx.fast_up_to(limits, limits.unasked(self.sending.beyond()), 0)
+            connection.tx.fast_up_to(
+                limits,
+                limits.unasked(self.sending.beyond()),
+                connection.peer.next_tx,
+                0,
+            )
         } else {
             0
         };

@@ -95,20 +95,16 @@ impl Protocol<'_> {
     pub(crate) fn peer_expects(&mut self, id: ConnectionId, expects: u64) {
         let behind = expects.saturating_sub(self.first_unacknowledged(id));
         let connection = self.connections.at_mut(id);
-        let mut next = connection.tx.queue.head();
+        let mut next = connection.peer.queue.head();
         // After the first connection the peer expects our own numbering.
-        if connection.reconnect.was_up || behind == 0 || expects >= MOST_EXPECTED {
+        if connection.peer.was_up || behind == 0 || expects >= MOST_EXPECTED {
             return;
         }
-        connection.tx.next_sequence = connection.tx.next_sequence.saturating_add(behind);
+        connection.peer.next_tx = connection.peer.next_tx.saturating_add(behind);
         while let Some(message) = next {
             let descriptor = self.frames.message_mut(message);
             descriptor.sequence = descriptor.sequence.saturating_add(behind);
             next = descriptor.next_message;
-        }
-        // Until the connection is up, every request may contain it.
-        if core::mem::replace(&mut self.connections.at_mut(id).reconnect.numbers_raised, true) {
-            return;
         }
         self.counters.send_numbers_raised += 1;
         log!(
@@ -122,21 +118,21 @@ impl Protocol<'_> {
 
     /// Returns the sequence number of the oldest unacknowledged message, or of the next one.
     fn first_unacknowledged(&self, id: ConnectionId) -> u64 {
-        let tx = &self.connections.at(id).tx;
-        tx.queue.head().map_or(tx.next_sequence, |head| self.frames.message(head).sequence)
+        let peer = &self.connections.at(id).peer;
+        peer.queue.head().map_or(peer.next_tx, |head| self.frames.message(head).sequence)
     }
 
     /// Records that the endpoint is connected.
     pub(crate) fn came_up(&mut self, id: ConnectionId, gid: Option<[u8; 16]>, now: Instant) {
         let first = self.first_unacknowledged(id);
         let connection = self.connections.at_mut(id);
-        connection.state = State::Up;
+        (connection.state, connection.peer.was_up) = (State::Up, true);
         connection.reconnect.came_up(now, first);
         connection.reconnect.busy_at = now;
         connection.map.came_up();
         let (kind, epoch) = (CookieKind::Message, connection.objects.epoch);
         connection.tx.begin(Cookie { kind, connection: id, epoch, number: 0 }.encode());
-        connection.foreign_gid = gid.unwrap_or(connection.foreign_gid);
+        connection.peer.gid = gid.unwrap_or(connection.peer.gid);
         self.bar_as_its_peer(id);
         self.connections.make_due(id);
     }
@@ -156,7 +152,7 @@ impl Protocol<'_> {
     pub(crate) fn endpoint_gone(&mut self, id: ConnectionId, failed: bool) {
         let connection = self.connections.at_mut(id);
         // A message that requeueing drops may have carried the last acknowledgement.
-        connection.rx.is_unsettled = !connection.is_settled();
+        connection.peer.is_unsettled = !connection.is_settled();
         connection.reconnect.acknowledged(connection.tx.highest_ack);
         self.requeue(id);
         self.take_all_back(id, failed);
@@ -169,8 +165,9 @@ impl Protocol<'_> {
         self.connections_changed = true;
         self.note_down(id, reason);
         let random = self.random();
-        let reconnect = &mut self.connections.at_mut(id).reconnect;
-        let was_for_nothing = reconnect.wait(now, random);
+        let Connection { peer, reconnect, .. } = self.connections.at_mut(id);
+        let (was_up, was_for_nothing) = reconnect.wait(now, random);
+        peer.reachable_at = if was_up { now } else { peer.reachable_at };
         reconnect.busy_at = now;
         let in_vain = reconnect.is_backoff_exhausted();
         if was_for_nothing || in_vain {

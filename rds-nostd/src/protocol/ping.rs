@@ -32,13 +32,14 @@ impl Protocol<'_> {
     /// Otherwise, and while a ping is unacknowledged, the probe is an acknowledgement, which fails
     /// if the peer is dead.
     pub(crate) fn probe(&mut self, id: ConnectionId) {
-        let Connection { tx, rx, .. } = self.connections.at_mut(id);
-        let pings = tx.next.is_none() && tx.has_unacknowledged() && tx.ping <= tx.highest_ack;
-        rx.ack_wanted |= !pings;
+        let connection = self.connections.at_mut(id);
+        let (tx, is_waiting) = (&connection.tx, connection.has_unacknowledged());
+        let pings = tx.next.is_none() && is_waiting && tx.ping <= tx.highest_ack;
+        connection.rx.ack_wanted |= !pings;
         if !pings {
             return;
         }
-        let sequence = tx.next_sequence;
+        let sequence = connection.peer.next_tx;
         let sport = (2..=u16::MAX).rev().find(|&port| self.sockets.of_peers(port).is_none());
         let queued = sport.is_some_and(|sport| self.queue_echo(id, (sport, 0), Flags::ACK_REQUIRED));
         let Connection { tx, rx, .. } = self.connections.at_mut(id);
@@ -53,8 +54,8 @@ impl Protocol<'_> {
     /// Queues a message without payload between these ports. Returns false, without side effects,
     /// if frames are short.
     fn queue_echo(&mut self, id: ConnectionId, (sport, dport): (u16, u16), flags: Flags) -> bool {
-        let tx = &mut self.connections.at_mut(id).tx;
-        if self.sending.fair_room(tx.frames) == 0 {
+        let Connection { peer, tx, .. } = self.connections.at_mut(id);
+        if self.sending.fair_room(peer.frames) == 0 {
             return false;
         }
         let message = self.frames.begin(Use::Send, |frame| {

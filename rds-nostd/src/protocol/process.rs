@@ -76,8 +76,9 @@ impl Protocol<'_> {
     #[inline(never)]
     fn end_run(&mut self, id: ConnectionId) -> usize {
         let Self { connections, frames, rings, .. } = self;
-        let rx = &mut connections.at_mut(id).rx;
-        let ack = rx.end_run();
+        let Connection { peer, rx, .. } = connections.at_mut(id);
+        let ack;
+        (peer.next_rx, ack) = rx.end_run();
         let (mut again, mut is_due) = (0, rx.ack_wanted || !rx.is_watched());
         if rx.ring.is_due() {
             again = rings.repost(id, &mut rx.ring, frames).into();
@@ -248,14 +249,14 @@ impl Protocol<'_> {
     /// Returns the slot of the receiving socket, or `None` to drop the message.
     fn accept(&mut self, id: ConnectionId, header: &Header) -> Option<usize> {
         let &Header { sequence, sport, dport, len, flags, .. } = header;
-        let rx = &mut self.connections.at_mut(id).rx;
+        let Connection { peer, rx, .. } = self.connections.at_mut(id);
         rx.completed(sequence, flags.contains(Flags::ACK_REQUIRED));
         self.counters.recv_ack_required += u64::from(flags.contains(Flags::ACK_REQUIRED));
-        if sequence < rx.next_sequence && flags.contains(Flags::RETRANSMITTED) {
+        if sequence < peer.next_rx && flags.contains(Flags::RETRANSMITTED) {
             self.counters.recv_drop_old_seq += 1;
             return None;
         }
-        rx.next_sequence = sequence.wrapping_add(1);
+        peer.next_rx = sequence.wrapping_add(1);
         if len as usize > self.limits.longest_received {
             self.counters.recv_drop_too_long += 1;
             return None;
@@ -285,7 +286,7 @@ impl Protocol<'_> {
         }
         if let Some(socket) = self.sockets.get(slot) {
             let owner = socket.handle(slot);
-            self.regions.used(header, owner, connection.foreign, &mut self.counters);
+            self.regions.used(header, owner, connection.peer.foreign, &mut self.counters);
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::connection::Rx;
+use crate::connection::{Connection, Peer, Rx};
 use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -50,9 +50,9 @@ impl Protocol<'_> {
     /// Returns the number of frames that a connection's unfinished message lacks, if it may use the
     /// reserve.
     fn wanted_of_reserve(&self, id: ConnectionId) -> Option<u32> {
-        let rx = &self.connections.at(id).rx;
+        let Connection { peer, rx, .. } = self.connections.at(id);
         let port = self.frames.message(rx.partial?).dport;
-        let may = self.now >= rx.barred_until && !self.sockets.is_congested(port);
+        let may = self.now >= peer.barred_until && !self.sockets.is_congested(port);
         Some(self.to_come(rx)?.saturating_sub(u32::from(rx.ring.waiting()))).filter(|_| may)
     }
 
@@ -101,12 +101,11 @@ impl Protocol<'_> {
     /// Bars a holder whose message was not completed in time, on all connections of its port.
     pub(super) fn bar_from_reserve(&mut self, id: ConnectionId, now: Instant) {
         if self.reserve_of == Some(id) && self.reserve_next.is_some() {
-            let lost = self.connections.at(id);
-            let (foreign, gid) = (lost.foreign, lost.foreign_gid);
+            let &Peer { foreign, gid, .. } = &self.connections.at(id).peer;
             for id in self.connections.ids() {
-                let connection = self.connections.at_mut(id);
-                if connection.is_of(foreign, gid) {
-                    connection.rx.barred_until = now + BARRED;
+                let peer = &mut self.connections.at_mut(id).peer;
+                if peer.is_of(foreign, gid) {
+                    peer.barred_until = now + BARRED;
                 }
             }
         }
@@ -115,11 +114,11 @@ impl Protocol<'_> {
 
     /// Bars a new connection if its peer lost the reserve on another one.
     pub(super) fn bar_as_its_peer(&mut self, id: ConnectionId) {
-        let connection = self.connections.at(id);
-        let (foreign, gid) = (connection.foreign, connection.foreign_gid);
-        let theirs = self.connections.iter().filter(|(_, connection)| connection.is_of(foreign, gid));
-        if let Some(latest) = theirs.map(|(_, connection)| connection.rx.barred_until).max() {
-            self.connections.at_mut(id).rx.barred_until = latest;
+        let &Peer { foreign, gid, .. } = &self.connections.at(id).peer;
+        let peers = self.connections.iter().map(|(_, connection)| &connection.peer);
+        let theirs = peers.filter(|peer| peer.is_of(foreign, gid)).map(|peer| peer.barred_until);
+        if let Some(latest) = theirs.max() {
+            self.connections.at_mut(id).peer.barred_until = latest;
         }
     }
 

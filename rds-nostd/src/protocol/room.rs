@@ -40,7 +40,7 @@ impl Protocol<'_> {
         match socket.wants {
             Wants::Nothing => true,
             Wants::Frames(id, count) => {
-                let room = self.sending.fair_room(self.connections.at(id).tx.frames);
+                let room = self.sending.fair_room(self.connections.at(id).peer.frames);
                 count <= room.min(self.free_frames())
             }
             Wants::LocalFrames(count) => count <= self.local_room(),

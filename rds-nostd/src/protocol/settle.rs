@@ -3,7 +3,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::connection::{Cookie, CookieKind, Tx};
+use crate::connection::{Connection, Cookie, CookieKind, Peer, Tx};
 use crate::error::RdsError;
 use crate::frames::{Frame, Marks, Queue};
 use crate::ids::{ConnectionId, MessageId, SocketHandle};
@@ -46,13 +46,13 @@ impl Protocol<'_> {
 
     /// Records that a post failed. If it was a transfer of an operation, the operation reports it.
     pub(crate) fn failed(&mut self, cookie: Cookie, status: RdmaStatus) {
-        let tx = &self.connections.at(cookie.connection).tx;
+        let Connection { peer, tx, .. } = self.connections.at(cookie.connection);
         if tx.operations == 0 {
             return;
         }
         let number = cookie.post(tx.posts);
         // Among the unsent messages only the first may have begun.
-        for (message, descriptor) in self.frames.messages(tx.queue.head()) {
+        for (message, descriptor) in self.frames.messages(peer.queue.head()) {
             if let Some(operation) = descriptor.operation {
                 self.operations.note_failure(operation, number, status);
             }
@@ -65,9 +65,9 @@ impl Protocol<'_> {
     /// Ends the operations of messages whose posts have completed.
     #[cold]
     fn finish_completed(&mut self, id: ConnectionId) {
-        let tx = &self.connections.at(id).tx;
+        let Connection { peer, tx, .. } = self.connections.at(id);
         let (completed, first_unsent) = (tx.completed, tx.next);
-        let mut next = tx.queue.head();
+        let mut next = peer.queue.head();
         while let Some(message) = next.filter(|_| next != first_unsent) {
             let descriptor = self.frames.message(message);
             next = descriptor.next_message;
@@ -89,7 +89,7 @@ impl Protocol<'_> {
     /// Records that the peer has all messages up to `ack`.
     #[inline]
     pub(crate) fn acknowledged(&mut self, id: ConnectionId, ack: u64) {
-        let tx = &mut self.connections.at_mut(id).tx;
+        let Connection { peer, tx, .. } = self.connections.at_mut(id);
         if ack <= tx.highest_ack {
             return;
         }
@@ -98,7 +98,7 @@ impl Protocol<'_> {
                 let first = self.frames.message(message);
                 first.sequence - u64::from(!first.is(Marks::SILENT))
             }
-            None => tx.next_sequence - 1,
+            None => peer.next_tx - 1,
         };
         self.counters.ack_beyond += u64::from(ack > highest_sent);
         let is_answer = tx.acknowledge(ack.min(highest_sent).max(tx.highest_ack));
@@ -107,7 +107,7 @@ impl Protocol<'_> {
             return;
         }
         let is_complete = |head: MessageId| self.frames.message(head).last_post <= tx.completed;
-        if is_answer || tx.queue.head().is_none_or(is_complete) {
+        if is_answer || peer.queue.head().is_none_or(is_complete) {
             self.release(id);
         } else {
             tx.waits_for_hca = true;
@@ -123,11 +123,10 @@ impl Protocol<'_> {
     /// Returns the messages and bytes of a socket that peers have acknowledged, and that still
     /// count in its send buffer.
     pub(crate) fn acknowledged_early(&self, owner: SocketHandle) -> (usize, usize) {
-        let waiting =
-            self.connections.iter().map(|(_, connection)| &connection.tx).filter(|tx| tx.waits_for_hca);
-        let acknowledged = waiting.flat_map(|tx| {
+        let waiting = self.connections.iter().filter(|(_, connection)| connection.tx.waits_for_hca);
+        let acknowledged = waiting.flat_map(|(_, Connection { peer, tx, .. })| {
             let sent =
-                self.frames.messages(tx.queue.head()).take_while(|(message, _)| Some(*message) != tx.next);
+                self.frames.messages(peer.queue.head()).take_while(|(message, _)| Some(*message) != tx.next);
             sent.map(|(_, descriptor)| descriptor)
                 .take_while(|descriptor| descriptor.sequence <= tx.highest_ack)
         });
@@ -143,9 +142,9 @@ impl Protocol<'_> {
     /// completed.
     fn release(&mut self, id: ConnectionId) {
         let Self { connections, frames, sockets, sending, operations, .. } = self;
-        let tx = &mut connections.at_mut(id).tx;
+        let Connection { peer: Peer { queue, frames: used, .. }, tx, .. } = connections.at_mut(id);
         let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);
-        let Tx { queue, waits_for_hca, pongs, frames: used, .. } = tx;
+        let Tx { waits_for_hca, pongs, .. } = tx;
         *waits_for_hca = false;
         let count = frames.give_run(queue, first_unsent, |descriptor| {
             // Silent messages have no sequence number to acknowledge.
@@ -185,18 +184,18 @@ impl Protocol<'_> {
         self.settle(message);
         let descriptor = self.frames.message(message);
         end_of_loan(&mut self.operations, descriptor, status);
-        let tx = &mut self.connections.at_mut(id).tx;
+        let Connection { peer, tx, .. } = self.connections.at_mut(id);
         tx.pongs -= u8::from(descriptor.is(Marks::PONG));
         let count = self.frames.give_message(message);
-        self.sending.give(&mut tx.frames, count);
+        self.sending.give(&mut peer.frames, count);
     }
 
     /// Requeues all messages that the peer may lack after the endpoint was freed. Messages with an
     /// operation that has begun are dropped, because it must not execute twice.
     pub(crate) fn requeue(&mut self, id: ConnectionId) {
-        let tx = &mut self.connections.at_mut(id).tx;
+        let Connection { peer, tx, .. } = self.connections.at_mut(id);
         let (highest_ack, first_unsent) = (tx.highest_ack, tx.next);
-        let mut queue = core::mem::replace(&mut tx.queue, Queue::EMPTY);
+        let mut queue = core::mem::replace(&mut peer.queue, Queue::EMPTY);
         let mut kept = Queue::EMPTY;
         let (mut sent, mut begun) = (true, false);
         while let Some(message) = self.frames.pop_front(&mut queue) {
@@ -235,7 +234,7 @@ impl Protocol<'_> {
             self.counters.send_retransmitted += u64::from(sent);
             self.frames.push_back(&mut kept, message);
         }
-        self.connections.at_mut(id).tx.queue = kept;
+        self.connections.at_mut(id).peer.queue = kept;
     }
 
     /// Drops messages of which no part was posted. Their sequence numbers stay unused: gaps are
@@ -246,9 +245,9 @@ impl Protocol<'_> {
         is_meant: impl Fn(&Self, MessageId) -> bool,
         status: RdmaStatus,
     ) {
-        let tx = &mut self.connections.at_mut(id).tx;
+        let Connection { peer, tx, .. } = self.connections.at_mut(id);
         let first_unsent = tx.next.take();
-        let mut queue = core::mem::replace(&mut tx.queue, Queue::EMPTY);
+        let mut queue = core::mem::replace(&mut peer.queue, Queue::EMPTY);
         let mut kept = Queue::EMPTY;
         let mut sent = true;
         while let Some(message) = self.frames.pop_front(&mut queue) {
@@ -263,7 +262,7 @@ impl Protocol<'_> {
                 tx.next = Some(message);
             }
         }
-        self.connections.at_mut(id).tx.queue = kept;
+        self.connections.at_mut(id).peer.queue = kept;
     }
 
     /// Drops pongs to a peer that is down: a pong is no reason to reconnect to a peer that may only
@@ -292,7 +291,7 @@ impl Protocol<'_> {
     /// Drops the unsent messages of a socket, to one port or all. Sent ones are not retransmitted.
     /// Returns whether the HCA may still use memory of their operations or loans.
     pub(crate) fn cancel(&mut self, id: ConnectionId, owner: SocketHandle, dport: Option<u16>) -> bool {
-        if self.connections.at(id).tx.queue.is_empty() {
+        if self.connections.at(id).peer.queue.is_empty() {
             return false;
         }
         let is_meant = |protocol: &Self, message: MessageId| {
@@ -300,7 +299,7 @@ impl Protocol<'_> {
             descriptor.is_of(owner) && dport.is_none_or(|port| port == descriptor.dport)
         };
         self.drop_unsent(id, is_meant, RdmaStatus::Canceled);
-        let mut next = self.connections.at(id).tx.queue.head();
+        let mut next = self.connections.at(id).peer.queue.head();
         let mut in_use = false;
         while let Some(message) = next {
             next = self.frames.message(message).next_message;
@@ -334,7 +333,7 @@ impl Protocol<'_> {
     /// Checks cancelled messages after a completion on their connection.
     #[cold]
     fn settle_cancelled(&mut self, id: ConnectionId) {
-        let mut next = self.connections.at(id).tx.queue.head();
+        let mut next = self.connections.at(id).peer.queue.head();
         let mut in_use = false;
         while let Some(message) = next {
             next = self.frames.message(message).next_message;

@@ -120,12 +120,12 @@ impl Protocol<'_> {
         let Ok(socket) = sockets.open(from) else { return false };
         let Some(dport) = socket.port_on_route(to) else { return false };
         let Some(connection) = connections.get_mut(socket.route) else { return false };
-        let (tx, len) = (&connection.tx, payload.len());
+        let (Connection { peer, tx, .. }, len) = (&*connection, payload.len());
         let plain = tx.posts < tx.fast_until
             && len <= FRAGMENT_LEN
             && socket.sent.is_ample(len)
-            && (sending.has_two(tx.frames)
-                || sending.has_one(tx.frames) && limits.is_plenty(sending.beyond()));
+            && (sending.has_two(peer.frames)
+                || sending.has_one(peer.frames) && limits.is_plenty(sending.beyond()));
         debug_assert!(!plain || connection.is_clear(limits.send_depth));
         let path = (from, dport);
         if plain {
@@ -146,7 +146,7 @@ impl Protocol<'_> {
         let map = route.filter(|_| is_marked).map(|id| maps.get(id.index()));
         if map.is_some_and(|map| map.is_none_or(|map| map.is_marked(path.1)))
             || !connection.is_clear(limits.send_depth)
-            || !sending.has_one(connection.tx.frames)
+            || !sending.has_one(connection.peer.frames)
             || frames.free_count() == 0
             || len > FRAGMENT_LEN
             || sent.is_filled_by(len)
@@ -154,7 +154,7 @@ impl Protocol<'_> {
             return false;
         }
         let (tx, unasked) = (&mut connection.tx, limits.unasked(sending.beyond()));
-        let (sequence, number) = (tx.next_sequence, tx.posts + 1);
+        let (sequence, number) = (connection.peer.next_tx, tx.posts + 1);
         let asks = tx.asks(sequence, number, unasked) || tx.hurries(sent, len);
         let reports = asks || number - tx.signalled >= u64::from(limits.signal_every);
         tx.signalled = if reports { number } else { tx.signalled };
@@ -162,7 +162,7 @@ impl Protocol<'_> {
             tx.note_asked(sequence, number);
             counters.send_ack_required += 1;
         }
-        tx.fast_until = if is_marked { 0 } else { tx.fast_up_to(limits, unasked, 1) };
+        tx.fast_until = if is_marked { 0 } else { tx.fast_up_to(limits, unasked, sequence + 1, 1) };
         let flags = if asks { Flags::ACK_REQUIRED } else { Flags::empty() };
         self.send_now(path, payload, (flags, reports), outlet)
     }
@@ -181,14 +181,14 @@ impl Protocol<'_> {
         let Self { sockets, connections, frames, sending, counters, .. } = self;
         let Ok(socket) = sockets.open_mut(from) else { return false };
         let Some(connection) = connections.get_mut(socket.route) else { return false };
-        let (tx, rx) = (&mut connection.tx, &mut connection.rx);
-        let (sequence, ack, number) = (tx.next_sequence, rx.ack_value, tx.posts + 1);
+        let Connection { peer, tx, rx, .. } = &mut *connection;
+        let (sequence, ack, number) = (peer.next_tx, rx.ack_value, tx.posts + 1);
         let (len, sport, extensions) = (payload.len(), socket.port, [0; 16]);
         let header = Header { sequence, ack, len: len as u32, sport, dport, flags, credit: 0, extensions };
-        let pushed = frames.push_to_send(&mut tx.queue, &header, (from, number));
+        let pushed = frames.push_to_send(&mut peer.queue, &header, (from, number));
         let Some(block) = pushed else { return false };
-        sending.take_one(&mut tx.frames);
-        (tx.next_sequence, tx.posts) = (sequence + 1, number);
+        sending.take_one(&mut peer.frames);
+        (peer.next_tx, tx.posts) = (sequence + 1, number);
         rx.acknowledgement_left();
         socket.sent.charge(len);
         counters.send_queued += 1;
@@ -208,8 +208,8 @@ impl Protocol<'_> {
     #[inline(never)]
     fn sent_first(&mut self, (from, _): Path, posted: bool) {
         let Some(id) = self.sockets.open(from).ok().and_then(|socket| socket.route) else { return };
-        let Connection { tx, rx, .. } = self.connections.at_mut(id);
-        if let Some(message) = tx.queue.tail().filter(|_| !posted) {
+        let Connection { peer, tx, rx, .. } = self.connections.at_mut(id);
+        if let Some(message) = peer.queue.tail().filter(|_| !posted) {
             tx.posts -= 1;
             tx.signalled = tx.signalled.min(tx.posts);
             (tx.next, tx.fast_until) = (Some(message), 0);
@@ -252,7 +252,7 @@ impl Protocol<'_> {
         if self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport)) {
             return Err(self.refuse_congested(from, Some(id), dport));
         }
-        let room = self.sending.fair_room(self.connections.at(id).tx.frames);
+        let room = self.sending.fair_room(self.connections.at(id).peer.frames);
         let count = body.frames() as u32;
         if count > room || count > self.free_frames() {
             return Err(self.refuse_short(from, Wants::Frames(id, count)));
@@ -309,13 +309,13 @@ impl Protocol<'_> {
     /// Appends a message of `count` frames to its connection's queue.
     pub(super) fn append(&mut self, id: ConnectionId, message: MessageId, count: u32) {
         let Self { connections, frames, sending, .. } = self;
-        let (tx, descriptor) = (&mut connections.at_mut(id).tx, frames.message_mut(message));
-        sending.take(&mut tx.frames, count);
+        let (Connection { peer, tx, .. }, descriptor) = (connections.at_mut(id), frames.message_mut(message));
+        sending.take(&mut peer.frames, count);
         // A silent message has the sequence number of the preceding message.
         let silent = descriptor.is(Marks::SILENT);
-        (descriptor.connection, descriptor.sequence) = (Some(id), tx.next_sequence - u64::from(silent));
-        tx.next_sequence += u64::from(!silent);
-        frames.push_back(&mut tx.queue, message);
+        (descriptor.connection, descriptor.sequence) = (Some(id), peer.next_tx - u64::from(silent));
+        peer.next_tx += u64::from(!silent);
+        frames.push_back(&mut peer.queue, message);
         tx.next = tx.next.or(Some(message));
         tx.fast_until = 0;
         connections.make_due(id);

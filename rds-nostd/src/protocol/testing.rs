@@ -160,7 +160,7 @@ impl Bench {
         }
         if queue.posts > 0 {
             let id = self.protocol.sockets.open(from)?.route.expect("it went that way");
-            self.straight.push((id, self.protocol.connection(id).tx.next_sequence - 1));
+            self.straight.push((id, self.protocol.connection(id).peer.next_tx - 1));
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use dat_nostd::{Duration, Instant};
 use proptest::prelude::*;
 
 use crate::config::RdsConfig;
-use crate::connection::{PARTIAL_LIMIT, State};
+use crate::connection::{Connection, PARTIAL_LIMIT, State};
 use crate::error::RdsError;
 use crate::frames::Frame;
 use crate::generation::Generation;
@@ -123,7 +123,7 @@ fn a_dead_peer_does_not_block_sending_to_others() {
     }
     // Messages of several frames, too.
     assert_eq!(bench.send(socket, alive, 20 * FRAGMENT_LEN), Ok(()));
-    assert_eq!(bench.protocol.connection(id).tx.frames, 20);
+    assert_eq!(bench.protocol.connection(id).peer.frames, 20);
 }
 
 /// A node with many addresses gets the connections of one peer. Afterwards their entries are free
@@ -390,7 +390,7 @@ proptest! {
                 }
             }
         }
-        while !bench.protocol.connection(id).tx.queue.is_empty() {
+        while !bench.protocol.connection(id).peer.queue.is_empty() {
             posted.extend(bench.flush(id));
             bench.complete(id);
             let last = *posted.last().expect("something was posted");
@@ -420,7 +420,7 @@ proptest! {
         let free = bench.protocol.frames.free_count();
         for (action, number) in steps {
             let part = |from: u64, to: u64| from + (to - from) * number as u64 / 8999;
-            let tx = &bench.protocol.connection(id).tx;
+            let Connection { peer, tx, .. } = bench.protocol.connection(id);
             match action {
                 0..3 => {
                     let len = if action == 0 { number } else { number % 64 };
@@ -435,13 +435,13 @@ proptest! {
                 }
                 _ => {
                     let sent = tx.next.map(|next| bench.protocol.frames.message(next).sequence);
-                    let ack = part(tx.highest_ack, sent.unwrap_or(tx.next_sequence) - 1);
+                    let ack = part(tx.highest_ack, sent.unwrap_or(peer.next_tx) - 1);
                     bench.protocol.acknowledged(id, ack);
                 }
             }
             let Protocol { connections, frames, sockets, .. } = &bench.protocol;
-            let tx = &connections.at(id).tx;
-            let queue = std::iter::successors(tx.queue.head(), |message| frames.message(*message).next_message);
+            let Connection { peer, tx, .. } = connections.at(id);
+            let queue = std::iter::successors(peer.queue.head(), |message| frames.message(*message).next_message);
             let queue: Vec<_> = queue.map(|message| (Some(message), frames.message(message))).collect();
             let there = |message: &Frame| message.sequence <= tx.highest_ack;
             if let Some((head, first)) = queue.first() {
@@ -471,12 +471,12 @@ fn numbers_go_on_where_the_peer_says() {
     for _ in 0..2 {
         bench.send(socket, SocketAddr::new(ip(2), 5000), 64).expect("room");
     }
-    let next = bench.protocol.connection(id).tx.next_sequence;
+    let next = bench.protocol.connection(id).peer.next_tx;
     bench.protocol.peer_expects(id, next - 2);
     bench.protocol.peer_expects(id, 0);
     bench.protocol.peer_expects(id, u64::MAX);
     assert_eq!(
-        (bench.protocol.counters.send_numbers_raised, bench.protocol.connection(id).tx.next_sequence),
+        (bench.protocol.counters.send_numbers_raised, bench.protocol.connection(id).peer.next_tx),
         (0, next)
     );
     bench.protocol.peer_expects(id, 7 << 16);
@@ -517,8 +517,8 @@ fn too_long_message_is_acknowledged_and_dropped() {
             assert!(bench.refill(id) > 0);
             assert_eq!(bench.arrives(id, &header, FRAGMENT_LEN), Some(None));
         }
-        let rx = &bench.protocol.connection(id).rx;
-        assert_eq!((rx.ack_value, rx.ack_wanted, rx.next_sequence), (number, true, number + 1));
+        let Connection { peer, rx, .. } = bench.protocol.connection(id);
+        assert_eq!((rx.ack_value, rx.ack_wanted, peer.next_rx), (number, true, number + 1));
         assert_eq!(bench.protocol.counters.recv_drop_too_long, number.min(2));
         assert_eq!(bench.read(socket), (number == 3).then_some(fragments * FRAGMENT_LEN));
     }
@@ -559,7 +559,7 @@ fn cancelled_operations_are_waited_for_while_something_completes() {
     let entry =
         Operation { used: true, owner: socket, first_post: posts, last_post: posts, ..Operation::EMPTY };
     bench.protocol.operations.insert(operation, entry);
-    let mut message = bench.protocol.connection(id).tx.queue.head().expect("the first");
+    let mut message = bench.protocol.connection(id).peer.queue.head().expect("the first");
     while let Some(next) = bench.protocol.frames.message(message).next_message {
         message = next;
     }

@@ -102,7 +102,7 @@ impl Library {
             no_socket: after.recv_drop_no_sock - before.recv_drop_no_sock,
             acknowledgement_wanted: connection.rx.ack_wanted,
             acknowledges: Some(connection.rx.ack_value).filter(|&value| value != 0x5555_aaaa_5555_aaaa),
-            next: connection.rx.next_sequence,
+            next: connection.peer.next_rx,
             begun,
             read,
         };

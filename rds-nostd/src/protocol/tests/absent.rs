@@ -54,7 +54,7 @@ fn converse(bench: &mut Bench, (socket, client): (SocketHandle, u32), id: Connec
         assert_eq!(bench.read(socket), Some(64));
         bench.send(socket, SocketAddr::new(address(client), 5000), 64).expect("room");
         bench.pass(bench.now);
-        sent = bench.protocol.connection(id).tx.next_sequence - 1;
+        sent = bench.protocol.connection(id).peer.next_tx - 1;
         if sequence == 1 {
             bench.protocol.acknowledged(id, sent);
         }
@@ -91,7 +91,7 @@ fn a_thousand_clients_are_served_by_eight_entries() {
         }
     }
     let waiting: usize = bench.protocol.absent.iter().count();
-    let connected = bench.protocol.connections.iter().filter(|(_, c)| !c.tx.queue.is_empty()).count();
+    let connected = bench.protocol.connections.iter().filter(|(_, c)| !c.peer.queue.is_empty()).count();
     let dropped = bench.protocol.counters.send_drop_unreachable as usize;
     assert_eq!(waiting + connected + dropped, 500, "the second answer to each client that vanished");
     assert_eq!((waiting, dropped), (16, 500 - 16 - connected));
@@ -123,7 +123,7 @@ fn a_peer_that_returns_gets_its_messages() {
     let socket = bench.socket(ip(1), 4000);
     for (client, sequence) in vanished(&mut bench, socket) {
         let id = connect(&mut bench, client);
-        let queue = bench.protocol.connection(id).tx.queue.head().expect("its message");
+        let queue = bench.protocol.connection(id).peer.queue.head().expect("its message");
         let message = bench.protocol.frames.message(queue);
         assert_eq!(message.sequence, sequence);
         assert!(Flags::from_bits_retain(message.flags).contains(Flags::RETRANSMITTED));

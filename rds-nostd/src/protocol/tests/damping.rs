@@ -130,7 +130,7 @@ fn a_peer_that_takes_nothing_is_asked_seldom() {
                 hang_up(&mut bench, id);
             }
         }
-        assert_eq!(bench.protocol.connection(id).tx.queue.is_empty(), takes);
+        assert_eq!(bench.protocol.connection(id).peer.queue.is_empty(), takes);
         let last = bench.protocol.connection(id).reconnect.busy_at;
         let took = last.saturating_duration_since(dat_nostd::Instant::ORIGIN);
         assert_eq!(took < 40 * MS, takes, "{asked} connections in {took:?}");

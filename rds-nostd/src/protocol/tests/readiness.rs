@@ -38,7 +38,7 @@ fn agrees(bench: &mut Bench, from: SocketHandle, to: SocketAddr, len: usize) -> 
 
 /// The peer acknowledges one more message.
 fn acknowledge(bench: &mut Bench, id: ConnectionId) {
-    let queue = &bench.protocol.connection(id).tx.queue;
+    let queue = &bench.protocol.connection(id).peer.queue;
     let sequence = bench.protocol.frames.message(queue.head().expect("something")).sequence;
     bench.complete(id);
     bench.protocol.acknowledged(id, sequence);
@@ -120,7 +120,7 @@ fn nobody_waits_for_an_entrys_former_peer() {
     assert_eq!(bench.protocol.has_room(socket), Ok(false));
     let id = bench.up(2);
     bench.flush(id);
-    while !bench.protocol.connection(id).tx.queue.is_empty() {
+    while !bench.protocol.connection(id).peer.queue.is_empty() {
         acknowledge(&mut bench, id);
     }
     bench.down(id, DownReason::Disconnected);
@@ -174,7 +174,7 @@ fn what_is_withheld_is_no_room() {
         buffer.fill(0);
     }
     assert!(whole > 1, "{whole}");
-    let mut queued = bench.protocol.connection(id).tx.queue.head();
+    let mut queued = bench.protocol.connection(id).peer.queue.head();
     while let Some(message) = queued {
         assert_eq!(bench.protocol.frames.message(message).frames, 3);
         queued = bench.protocol.frames.message(message).next_message;

@@ -191,14 +191,14 @@ fn a_new_connection_does_not_get_what_was_lost() {
     bench.refill(dripping);
     assert_eq!(bench.protocol.due(dripping, bench.now), Due::Break(DownReason::Stalled));
     bench.down(dripping, DownReason::Stalled);
-    let until = bench.protocol.connection(dripping).rx.barred_until;
+    let until = bench.protocol.connection(dripping).peer.barred_until;
     assert!(until > bench.now);
     for (last, tos) in [(6, 1), (9, 0)] {
         let id = bench.protocol.connection_for(key(ip(last)), tos).expect("room");
         bench.protocol.came_up(id, Some([6; 16]), bench.now);
-        assert_eq!(bench.protocol.connection(id).rx.barred_until, until, "{last}, {tos}");
+        assert_eq!(bench.protocol.connection(id).peer.barred_until, until, "{last}, {tos}");
     }
-    assert!(bench.protocol.connection(honest).rx.barred_until < bench.now);
+    assert!(bench.protocol.connection(honest).peer.barred_until < bench.now);
 }
 
 /// A holder that disconnects or violates the protocol just before the loss has had its turn. A
@@ -212,8 +212,8 @@ fn who_hangs_up_has_had_its_turn() {
         assert!(goes_on(&mut bench, honest, &header(1, 60, READ), 0, 60) < 60, "frames are short");
         pass(&mut bench, held);
         bench.down(dripping, DownReason::Disconnected);
-        assert_eq!(bench.protocol.connection(dripping).rx.barred_until > bench.now, is_barred);
-        assert!(bench.protocol.connection(honest).rx.barred_until < bench.now);
+        assert_eq!(bench.protocol.connection(dripping).peer.barred_until > bench.now, is_barred);
+        assert!(bench.protocol.connection(honest).peer.barred_until < bench.now);
     }
 }
 
@@ -290,7 +290,7 @@ fn who_needs_the_reserve_no_more_is_not_waited_for() {
     for last in 2..6 {
         let id = bench.protocol.connection_for(key(ip(last)), 0).expect("there");
         while bench.refill(id) > 0 {
-            let sequence = bench.protocol.connection(id).rx.next_sequence;
+            let sequence = bench.protocol.connection(id).peer.next_rx;
             assert_eq!(bench.arrives(id, &header(sequence, 1, UNREAD), FRAGMENT_LEN), Some(None));
         }
     }

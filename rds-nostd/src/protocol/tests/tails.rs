@@ -55,14 +55,14 @@ fn no_acknowledgement_follows_an_answer() {
         bench.pass(bench.now);
         let asked = bench.protocol.counters.ack_sent;
         for sequence in 2..40 {
-            let ack = bench.protocol.connection(id).tx.next_sequence - 1;
+            let ack = bench.protocol.connection(id).peer.next_tx - 1;
             assert_eq!(bench.arrives(id, &Header { ack, ..data(sequence, 64) }, 64), Some(None));
             bench.read(socket);
             bench.queue_full = queued;
             bench.send(socket, SocketAddr::new(ip(2), 5000), 64).expect("room");
             bench.pass(bench.now + ACK_DELAY / 3);
         }
-        let ack = bench.protocol.connection(id).tx.next_sequence - 1;
+        let ack = bench.protocol.connection(id).peer.next_tx - 1;
         bench.protocol.acknowledged(id, ack);
         bench.pass(bench.now + ACK_DELAY * 9);
         assert_eq!(bench.protocol.counters.ack_sent, asked, "queued: {queued}");
@@ -82,8 +82,8 @@ fn a_silent_peer_gets_one_ping() {
     bench.pass(bench.now + Duration::from_millis(999));
     assert_eq!((bench.protocol.counters.send_ping, bench.protocol.counters.ack_sent), (0, 0));
     bench.pass(bench.now + Duration::from_millis(1));
-    let ping = bench.protocol.connection(id).tx.next_sequence - 1;
-    let queue = bench.protocol.connection(id).tx.queue.head();
+    let ping = bench.protocol.connection(id).peer.next_tx - 1;
+    let queue = bench.protocol.connection(id).peer.queue.head();
     let ports = std::iter::successors(queue, |message| bench.protocol.frames.message(*message).next_message);
     let ping_frame = bench.protocol.frames.message(ports.last().expect("four messages"));
     assert_eq!((ping_frame.sequence, ping_frame.dport, ping_frame.len), (ping, 0, 0));
@@ -111,7 +111,7 @@ fn a_peer_that_sends_is_not_probed() {
     let socket = bench.socket(ip(1), 4000);
     for sequence in 1..20 {
         bench.send(socket, SocketAddr::new(ip(2), 5000), 64).expect("room");
-        let before = bench.protocol.connection(id).tx.next_sequence - 2;
+        let before = bench.protocol.connection(id).peer.next_tx - 2;
         let ack = if sequence == 1 { 0 } else { before };
         assert_eq!(bench.arrives(id, &Header { ack, ..data(sequence, 64) }, 64), Some(None));
         bench.read(socket);
@@ -128,7 +128,7 @@ fn a_ping_does_not_outlive_its_endpoint() {
     bench.send(socket, SocketAddr::new(ip(2), 5000), 64).expect("room");
     bench.pass(bench.now + Duration::from_secs(1));
     assert_eq!(bench.protocol.counters.send_ping, 1);
-    let ping = bench.protocol.connection(id).tx.next_sequence - 1;
+    let ping = bench.protocol.connection(id).peer.next_tx - 1;
     bench.down(id, DownReason::Broken);
     bench.up(2);
     assert_eq!(bench.flush(id), [ping - 1], "the message, and not the ping");
