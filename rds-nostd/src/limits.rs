@@ -14,7 +14,8 @@
 
 use crate::config::RdsConfig;
 use crate::error::RdsError;
-use crate::frames::{Ring, Shares};
+use crate::frames::Ring;
+use crate::quota::Shares;
 use crate::wire::{FRAGMENT_LEN, MAP_FRAGMENTS, MAX_MESSAGE_LEN, fragments};
 
 /// Interval of posts with a CQE, which also completes the posts before it.
@@ -141,9 +142,16 @@ fn divide(frames: usize, users: usize, of: usize, parts: usize) -> Shares {
 mod tests {
     use super::*;
     use crate::generation::Generation;
+    use crate::quota::Used;
     use proptest::prelude::*;
 
     const CONFIG: RdsConfig = RdsConfig::new(Generation::UNKNOWN);
+
+    fn used(mut shares: Shares, count: u32) -> Used {
+        let mut used = Used::NONE;
+        shares.take(&mut used, count);
+        used
+    }
 
     #[test]
     fn the_default_takes_the_longest_message_both_ways() {
@@ -184,12 +192,12 @@ mod tests {
             prop_assert!(limits.longest_received <= limits.reserve as usize * FRAGMENT_LEN);
             prop_assert!(limits.longest_local <= received * FRAGMENT_LEN);
             let idle = limits.unasked_frames.min(limits.sending.share());
-            prop_assert!(fragments(limits.longest_sent) <= limits.sending.fair_room(idle) as usize);
+            prop_assert!(fragments(limits.longest_sent) <= limits.sending.fair_room(used(limits.sending, idle)) as usize);
             // Checked with the maximum that other connections may have sent without a request, and
             // the connection's own.
             let (mut shares, beyond) = (limits.sending, limits.unasked_beyond);
-            shares.take(&mut 0, shares.share() + if beyond == u32::MAX { 0 } else { beyond });
-            prop_assert!(fragments(limits.longest_sent) <= shares.fair_room(limits.unasked(0)) as usize);
+            shares.take(&mut { Used::NONE }, shares.share() + if beyond == u32::MAX { 0 } else { beyond });
+            prop_assert!(fragments(limits.longest_sent) <= shares.fair_room(used(shares, limits.unasked(0))) as usize);
             prop_assert!(limits.signal_every >= 2 && limits.signal_every < limits.send_depth);
         }
     }

@@ -6,7 +6,7 @@ use crate::error::RdsError;
 use crate::frames::Inbox;
 use crate::ids::{ConnectionId, OperationId, SocketHandle};
 use crate::profile::Profile;
-use crate::send_buffer::SendBuffer;
+use crate::quota::Buffer;
 use crate::slot::Slot;
 
 with_empty! {
@@ -26,16 +26,12 @@ with_empty! {
         /// Bound address, IPv4 mapped; 0 while unbound.
         pub(crate) address: u128 = 0,
         /// Messages accepted and not yet acknowledged by peers.
-        pub(crate) sent: SendBuffer = SendBuffer::EMPTY,
-        /// Unread messages.
+        pub(crate) sent: Buffer = Buffer::EMPTY,
+        /// Unread messages, and their account.
         pub(crate) received: Inbox = Inbox::EMPTY,
-        /// Bytes of unread messages, frames of their receives, and limit of bytes above which the
-        /// port is congested.
-        pub(crate) receive_bytes: usize = 0,
-        pub(crate) receive_frames: usize = 0,
+        pub(crate) unread: Buffer = Buffer::EMPTY,
         /// Messages lent to the application.
         pub(crate) loans: u32 = 0,
-        pub(crate) receive_buffer: usize = 0,
         /// Marked in our congestion map.
         pub(crate) congested: bool = false,
         /// `RDS_CONG_MONITOR`, `RDS_RECVERR`, and the rules of `poll`.
@@ -141,21 +137,8 @@ impl Socket {
     /// or its buffer's bytes then, so that it is congested.
     #[inline]
     pub(crate) const fn receives(&mut self, (bytes, count): (usize, usize), most_frames: usize) -> bool {
-        self.receive_bytes += bytes;
-        self.receive_frames += count;
-        self.receive_bytes > self.receive_buffer || self.receive_frames > most_frames
-    }
-
-    /// Uncounts a message that was read.
-    #[inline]
-    pub(crate) const fn has_read(&mut self, bytes: usize, count: usize) {
-        self.receive_bytes -= bytes;
-        self.receive_frames -= count;
-    }
-
-    /// Like [`has_read`](Self::has_read), for a length that a device may have overwritten.
-    pub(crate) fn has_read_at_most(&mut self, bytes: usize, count: usize) {
-        self.has_read(bytes.min(self.receive_bytes), count.min(self.receive_frames));
+        self.unread.charge(bytes, count);
+        self.unread.exceeds(most_frames)
     }
 
     /// Stores the connection of messages to a peer.
@@ -273,7 +256,7 @@ impl<'s> Sockets<'s> {
     #[inline]
     pub(crate) fn sent(&mut self, owner: SocketHandle, bytes: usize) {
         if let Ok(socket) = self.open_mut(owner) {
-            socket.sent.release(bytes);
+            socket.sent.release(bytes, 1);
         }
     }
 

@@ -52,15 +52,13 @@ impl AbsentPeers {
 
     /// Returns the frames of all messages.
     pub(crate) fn frames(&self) -> u32 {
-        self.iter().map(|peer| peer.frames).sum()
+        self.iter().map(|peer| peer.frames.count()).sum()
     }
 
-    /// Changes the peers that `is_meant` selects. Removes peers without messages.
-    pub(crate) fn change(&mut self, is_meant: impl Fn(&Peer) -> bool, mut change: impl FnMut(&mut Peer)) {
+    /// Changes all peers. Removes those without messages.
+    pub(crate) fn change(&mut self, mut change: impl FnMut(&mut Peer)) {
+        self.places.iter_mut().flatten().for_each(|(peer, _)| change(peer));
         for place in &mut self.places {
-            if let Some((peer, _)) = place.as_mut().filter(|(peer, _)| is_meant(peer)) {
-                change(peer);
-            }
             place.take_if(|(peer, _)| peer.queue.is_empty());
         }
         self.note_empty();

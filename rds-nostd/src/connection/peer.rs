@@ -5,6 +5,7 @@ use core::net::Ipv4Addr;
 use dat_nostd::Instant;
 
 use crate::frames::Queue;
+use crate::quota::Used;
 
 with_empty! {
     /// A peer with one type of service. When its entry in the table is reused, it moves to
@@ -28,13 +29,13 @@ with_empty! {
         /// All messages that the peer's RDS has not acknowledged, or that the HCA still uses,
         /// oldest first; and their frames.
         pub(crate) queue: Queue = Queue::EMPTY,
-        pub(crate) frames: u32 = 0,
+        pub(crate) frames: Used = Used::NONE,
         /// Time until which the peer cannot get the reserve, because it held the reserve without
         /// progress.
         pub(crate) barred_until: Instant = Instant::ORIGIN,
-        /// It was connected at least once.
+        /// Whether the peer was connected at least once.
         pub(crate) was_up: bool = false,
-        /// Time at which it was last reachable, or got its entry.
+        /// Time at which the peer was last reachable, or got its entry.
         pub(crate) reachable_at: Instant = Instant::ORIGIN,
     }
 }

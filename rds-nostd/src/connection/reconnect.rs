@@ -102,9 +102,10 @@ impl Reconnect {
         (ended, ended && !stood && !self.has_moved)
     }
 
-    /// Starts at the maximum backoff, for a peer that was unreachable.
-    pub(crate) const fn returns(&mut self) {
-        self.backoff = BACKOFF_MAX;
+    /// Returns the state of a new entry: at the maximum backoff for a peer that was unreachable.
+    pub(crate) const fn new(now: Instant, was_unreachable: bool) -> Self {
+        let backoff = if was_unreachable { BACKOFF_MAX } else { Duration::ZERO };
+        Self { backoff, busy_at: now, ..Self::EMPTY }
     }
 
     /// Returns whether the backoff has reached its maximum, so that the peer may be dead.

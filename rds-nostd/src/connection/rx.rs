@@ -4,6 +4,7 @@ use dat_nostd::{Duration, Instant};
 
 use crate::frames::{Arena, Ring};
 use crate::ids::{FrameId, MessageId};
+use crate::quota::Used;
 use crate::wire::Header;
 
 /// Time limit of a message while receives are posted, plus a time per fragment. The HCA retries a
@@ -48,7 +49,7 @@ with_empty! {
         pub(crate) arena: Arena = Arena::NONE,
         /// Frames that count against the share: in the ring, in the unfinished message, and in
         /// unread messages.
-        pub(crate) used: u32 = 0,
+        pub(crate) used: Used = Used::NONE,
     }
 }
 
@@ -137,14 +138,9 @@ impl Rx {
         }
     }
 
-    /// Returns the number of frames in the ring that wait for messages.
-    pub(crate) const fn waiting(&self) -> u32 {
-        self.ring.waiting() as u32
-    }
-
     /// Returns the number of frames of the unfinished message and of unread messages.
     pub(crate) const fn held(&self) -> u32 {
-        self.used.saturating_sub(self.waiting())
+        self.used.count().saturating_sub(self.ring.waiting() as u32)
     }
 
     /// No acknowledgement at first: a restarted peer would take an old one for one of its new

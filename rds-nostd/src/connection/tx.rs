@@ -4,7 +4,7 @@ use dat_nostd::Instant;
 
 use crate::ids::{FrameId, MessageId};
 use crate::limits::Limits;
-use crate::send_buffer::SendBuffer;
+use crate::quota::Buffer;
 use crate::wire::{FRAGMENT_LEN, MAX_MESSAGE_LEN, fragments};
 
 /// Interval of messages that request an acknowledgement, as in Linux.
@@ -82,7 +82,7 @@ impl Tx {
     /// Returns whether a message of `len` bytes must request an acknowledgement because of its
     /// socket's send buffer: from half of the buffer on, unless a request is in flight and many
     /// more such messages fit.
-    pub(crate) const fn hurries(&self, sent: &SendBuffer, len: usize) -> bool {
+    pub(crate) const fn hurries(&self, sent: &Buffer, len: usize) -> bool {
         let is_answered = self.asked <= self.highest_ack;
         !sent.is_ample(len) && (is_answered || sent.is_filled_by(len) || len >= sent.limit() / 8)
     }

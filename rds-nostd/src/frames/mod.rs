@@ -10,7 +10,6 @@ mod lent;
 mod memory;
 mod queue;
 mod ring;
-mod shares;
 
 use dat_nostd::{DmaBuffer, DmaSlice, DmaWord};
 
@@ -25,7 +24,6 @@ use memory::{Block, address_of};
 pub(crate) use memory::{HEADERS_PER_FRAME, Memory, STRIDE};
 pub(crate) use queue::Queue;
 pub(crate) use ring::{Ready, Ring, Rings};
-pub(crate) use shares::Shares;
 
 /// Use of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -217,7 +217,7 @@ impl Rds<'_> {
             mr_size: MAX_RDMA_LEN.div_ceil(4096) as u32,
             tos: connection.peer.tos,
             sl: service_level(connection.peer.tos),
-            cache_allocs: connection.rx.waiting(),
+            cache_allocs: connection.rx.ring.waiting().into(),
         })
     }
 }
@@ -226,12 +226,12 @@ fn socket_info(slot: usize, socket: &Socket, acknowledged: usize) -> SocketInfo 
     let at = |key: u128, port: u16| (key != 0).then(|| SocketAddr::new(address(key), port));
     SocketInfo {
         send_buffer: socket.sent.limit(),
-        receive_buffer: socket.receive_buffer,
+        receive_buffer: socket.unread.limit(),
         bound: at(socket.address, socket.port),
         connected: at(socket.peer, socket.peer_port),
         inode: u64::from(socket.generation) << 16 | slot as u64,
         tos: socket.tos,
         unacknowledged: socket.sent.bytes() - acknowledged,
-        unread: socket.receive_bytes,
+        unread: socket.unread.bytes(),
     }
 }

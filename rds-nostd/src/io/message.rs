@@ -10,7 +10,7 @@ use crate::ids::{ConnectionId, SocketHandle};
 use crate::io::post::Wire;
 use crate::io::{Node, Rds};
 use crate::message::{Arrival, Msg, MsgFlags};
-use crate::protocol::{Body, Outgoing, Protocol};
+use crate::protocol::{Body, Outgoing};
 use crate::rdma::{Control, RdmaCookie};
 
 impl Rds<'_> {
@@ -226,10 +226,8 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     #[cold]
     pub(crate) fn frames_are_free(&mut self, handle: SocketHandle) {
         self.protocol.relieve(usize::from(handle.slot));
-        let Protocol { maps_changed, starved, now, .. } = &mut *self.protocol;
-        if core::mem::take(maps_changed) | core::mem::take(starved) {
-            let now = *now;
-            self.serve_due(now);
+        if self.protocol.take_changes() {
+            self.serve_due(self.protocol.now);
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::ids::SocketHandle;
 use crate::io::Rds;
 use crate::io::objects::choose_burst;
 use crate::profile::Profile;
+use crate::quota::Buffer;
 use crate::rdma::RdmaNotify;
-use crate::send_buffer::SendBuffer;
 use crate::socket::{Socket, Transport, is_unicast, key};
 
 impl Rds<'_> {
@@ -24,8 +24,8 @@ impl Rds<'_> {
         let protocol = &mut self.protocol;
         let config = &protocol.config;
         protocol.sockets.create(Socket {
-            sent: SendBuffer::new(config.send_buffer),
-            receive_buffer: config.receive_buffer,
+            sent: Buffer::new(config.send_buffer),
+            unread: Buffer::new(config.receive_buffer),
             polled_generation: protocol.map_generation,
             profile: config.profile,
             poll_rule: config.profile.into(),
@@ -204,7 +204,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn unacknowledged(&self, handle: SocketHandle) -> Result<usize, RdsError> {
-        let sent = self.protocol.sockets.open(handle)?.sent.messages();
+        let sent = self.protocol.sockets.open(handle)?.sent.count();
         Ok(sent - self.protocol.acknowledged_early(handle).0)
     }
 

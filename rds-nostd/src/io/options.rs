@@ -148,7 +148,7 @@ impl Rds<'_> {
         bytes: usize,
     ) -> Result<(), RdsError> {
         let mut node = self.node(adapter);
-        node.protocol.sockets.open_mut(handle)?.receive_buffer = bytes;
+        node.protocol.sockets.open_mut(handle)?.unread.set_limit(bytes);
         let slot = usize::from(handle.slot);
         node.protocol.crowded(slot);
         node.frames_are_free(handle);
@@ -160,7 +160,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn receive_buffer(&self, handle: SocketHandle) -> Result<usize, RdsError> {
-        Ok(self.protocol.sockets.open(handle)?.receive_buffer)
+        Ok(self.protocol.sockets.open(handle)?.unread.limit())
     }
 
     /// Reports failed RDMA operations even without `NOTIFY_ME` (`RDS_RECVERR`; off by default).

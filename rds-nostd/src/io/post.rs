@@ -34,7 +34,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     #[inline(never)]
     fn post_fragments(&mut self, id: ConnectionId) -> bool {
         let mut flow = self.protocol.flow(id);
-        let Objects { ep, lmr_context, .. } = flow.connection.objects;
+        let Objects { ep, lmr_context, .. } = *flow.objects();
         let (ep, lent) = (EpHandle::from_bits(ep), flow.lent_region());
         if lent == Some(Lent::SCATTERED) {
             return false;
@@ -53,16 +53,12 @@ impl<P: Platform> Node<'_, '_, '_, P> {
         match post {
             Post::Map => {
                 let segment = flow.map_fragment();
-                Wire(self.adapter)
-                    .post(&flow.connection.objects, &segment)
-                    .map_err(|error| (false, error))?;
+                Wire(self.adapter).post(flow.objects(), &segment).map_err(|error| (false, error))?;
                 flow.map_fragment_posted(segment.signal);
             }
             Post::Acknowledgement => {
                 let segment = flow.acknowledgement();
-                Wire(self.adapter)
-                    .post(&flow.connection.objects, &segment)
-                    .map_err(|error| (false, error))?;
+                Wire(self.adapter).post(flow.objects(), &segment).map_err(|error| (false, error))?;
                 flow.acknowledgement_posted();
             }
             Post::Fragment => post_fragment(self.adapter, &mut flow)?,
@@ -71,7 +67,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
                 Step::Fragment => post_fragment(self.adapter, &mut flow)?,
                 Step::Transfer(of, cookie, signal) => {
                     let Some(transfer) = flow.transfer(of) else { return Ok(()) };
-                    let ep = EpHandle::from_bits(flow.connection.objects.ep);
+                    let ep = EpHandle::from_bits(flow.objects().ep);
                     let posted = post_transfer(self.adapter, ep, &transfer, cookie, signal);
                     posted.map_err(|error| (true, error))?;
                     flow.transfer_posted(of, signal);
@@ -141,7 +137,7 @@ fn post_fragment<P: Platform>(
 ) -> Result<(), (bool, DatReturn)> {
     let Some(mut burst) = flow.burst() else { return Ok(()) };
     let segment = flow.segment(&burst);
-    let objects = &flow.connection.objects;
+    let objects = flow.objects();
     let posted = match segment.lent {
         None => Wire(adapter).post(objects, &segment),
         Some(lent) => {

@@ -77,10 +77,8 @@ impl<'s> Rds<'s> {
         // Nothing would read what arrives from now on.
         node.objects.arrivals_evd = EvdHandle::from_bits(0);
         node.objects.burst_evd = node.objects.arrivals_evd;
-        if flags == CloseFlags::Graceful
-            && now < stops_at
-            && let Some(id) = node.acknowledge_all()
-        {
+        let waits = flags == CloseFlags::Graceful && now < stops_at;
+        if let Some(id) = waits.then(|| node.acknowledge_all()).flatten() {
             node.protocol.connections.arm(id, stops_at);
             return Err(RdsError::Again);
         }

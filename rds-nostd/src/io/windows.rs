@@ -120,7 +120,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             EpHandle::from_bits(self.protocol.connection(by).objects.ep),
         );
         let mut flow = self.protocol.flow(by);
-        let cookie = flow.cookie(CookieKind::Rdma, flow.connection.tx.posts + 1);
+        let cookie = flow.cookie(CookieKind::Rdma);
         let flags = CompletionFlags::empty();
         let rkey = self.adapter.rmr_bind(rmr, &what, window.rights, ep, cookie, flags)?;
         flow.count(true);

@@ -22,11 +22,10 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             return Ok(self.objects.pz);
         }
         let connection = self.protocol.connection(id);
-        let own = connection.objects.zone;
+        let (own, foreign) = (connection.objects.zone, connection.peer.foreign);
         // This zone may belong to an earlier peer of the entry, if another connection of the
         // current peer has a zone.
-        let others =
-            self.protocol.connections.of_peer(connection.peer.foreign).filter(|(other, _)| *other != id);
+        let others = self.protocol.connections.of_peer(foreign).filter(|(other, _)| *other != id);
         let theirs = others.map(|(_, other)| other.objects).find(|objects| objects.zone != 0);
         let (zone, zone_lmr, lmr_context) = match theirs {
             Some(Objects { zone, zone_lmr, lmr_context, .. }) => {

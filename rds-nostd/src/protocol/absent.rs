@@ -35,17 +35,13 @@ impl Protocol<'_> {
 
     fn is_gone(&self, connection: &Connection) -> bool {
         let Connection { peer, tx, rx, reconnect, .. } = connection;
-        // Common frames in use without this connection and all absent peers.
-        let own = peer.frames.saturating_sub(self.sending.share());
-        let others = self.sending.beyond().saturating_sub(self.absent.frames() + own);
         connection.state == State::Down
             && reconnect.is_backoff_exhausted()
             && self.now >= peer.reachable_at + UNREACHABLE
             && reconnect.held_request == 0
             && rx.held() == 0
             && tx.operations == 0
-            && peer.frames <= self.sending.common() / 2
-            && peer.frames <= self.sending.common().saturating_sub(others)
+            && self.sending.can_leave(peer.frames, 0, self.absent.frames())
             && !self.holds_memory(connection)
             && !self.frames.messages(peer.queue.head()).any(|(_, descriptor)| descriptor.is(Marks::LENT))
     }
@@ -58,12 +54,11 @@ impl Protocol<'_> {
         if peer.queue.is_empty() {
             return;
         }
-        let (most, needed) = (self.sending.common() / 2, peer.frames.min(self.sending.share()));
-        while self.absent.frames() + peer.frames > most || needed > self.sending.free() {
+        while !self.sending.can_leave(peer.frames, self.absent.frames(), 0) {
             let Some(longest) = self.absent.take_longest() else { break };
             self.drop_absent(longest);
         }
-        self.sending.leave_share(peer.frames);
+        self.sending.leave(peer.frames);
         if let Some(longest) = self.absent.put(peer, self.now) {
             self.drop_absent(longest);
         }
@@ -80,7 +75,7 @@ impl Protocol<'_> {
             ..Peer::EMPTY
         });
         self.remembered.recall(&mut peer);
-        self.sending.enter_share(peer.frames);
+        self.sending.enter(peer.frames);
         peer
     }
 
@@ -93,30 +88,27 @@ impl Protocol<'_> {
                 socket.gave_up = true;
             }
             self.settle(message);
-            self.frames.give_message(message);
+            let count = self.frames.give_message(message);
+            self.sending.give_common(&mut peer.frames, count);
             self.counters.send_drop_unreachable += 1;
         }
-        self.sending.give_common(peer.frames);
     }
 
     /// Drops messages of a socket to absent peers: to one peer and port, or all.
     pub(crate) fn cancel_absent(&mut self, owner: SocketHandle, to: Option<(u128, u8, u16)>) {
-        let is_meant =
-            |peer: &Peer| to.is_none_or(|(foreign, tos, _)| peer.foreign == foreign && peer.tos == tos);
         let mut absent = core::mem::replace(&mut self.absent, AbsentPeers::EMPTY);
-        absent.change(is_meant, |peer| {
+        absent.change(|peer| {
             let mut kept = Queue::EMPTY;
             while let Some(message) = self.frames.pop_front(&mut peer.queue) {
                 let descriptor = self.frames.message(message);
-                let is_port = to.is_none_or(|(_, _, port)| descriptor.dport == port);
-                if !descriptor.is_of(owner) || !is_port {
+                let destination = (peer.foreign, peer.tos, descriptor.dport);
+                if !descriptor.is_of(owner) || to.is_some_and(|to| to != destination) {
                     self.frames.push_back(&mut kept, message);
                     continue;
                 }
                 self.settle(message);
                 let count = self.frames.give_message(message);
-                peer.frames -= count;
-                self.sending.give_common(count);
+                self.sending.give_common(&mut peer.frames, count);
             }
             peer.queue = kept;
         });

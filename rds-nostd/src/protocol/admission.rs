@@ -7,7 +7,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::connection::{Connection, Objects, STANDS, State};
+use crate::connection::{Connection, Objects, Reconnect, STANDS, State};
 use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -58,11 +58,8 @@ impl Protocol<'_> {
         }
         let peer = self.move_in(foreign, tos);
         let mut connection = Connection { state: State::Down, peer, objects, ..Connection::EMPTY };
-        connection.reconnect.busy_at = self.now;
         connection.tx.next = connection.peer.queue.head();
-        if connection.tx.next.is_some() {
-            connection.reconnect.returns();
-        }
+        connection.reconnect = Reconnect::new(self.now, connection.tx.next.is_some());
         self.connections.insert(id, connection);
         self.connections.make_due(id);
         Some(id)

@@ -70,9 +70,8 @@ impl Protocol<'_> {
         let (most, short) = (self.limits.congested_frames, self.pool_short);
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         // A socket that is read regularly does not exhaust the frames.
-        let short = short && socket.receive_frames > most / 8;
-        let full = socket.receive_bytes > socket.receive_buffer || socket.receive_frames > most || short;
-        if full && !socket.congested {
+        let short = short && socket.unread.count() > most / 8;
+        if (short || socket.unread.exceeds(most)) && !socket.congested {
             socket.congested = true;
             let port = socket.peers_port;
             self.mark_own_port(port, true);
@@ -89,9 +88,8 @@ impl Protocol<'_> {
         let (most, short) = (self.limits.congested_frames, self.pool_short);
         for slot in slots {
             let Some(socket) = self.sockets.get_mut(slot) else { return };
-            let low = socket.receive_bytes <= socket.receive_buffer / 2 && socket.receive_frames <= most / 2;
             // While the pool is short, only sockets without unread messages are cleared.
-            if socket.congested && low && (!short || socket.receive_frames == 0) {
+            if socket.congested && socket.unread.is_low(most) && (!short || socket.unread.count() == 0) {
                 socket.congested = false;
                 let port = socket.peers_port;
                 self.mark_own_port(port, false);

@@ -7,6 +7,7 @@ use crate::frames::{Inbox, Marks, Place, Unread, Use};
 use crate::ids::{MessageId, SocketHandle};
 use crate::message::{FramesHandle, LentMessage, Received};
 use crate::protocol::Protocol;
+use crate::quota::Buffer;
 use crate::rdma::{RdmaCookie, RdmaNotify};
 use crate::socket::address;
 use crate::wire::{Extension, Extensions, Header};
@@ -77,7 +78,7 @@ impl Protocol<'_> {
         }
         let (unread, len) = frames.read_in_slot(&mut socket.received, buffer)?;
         let Unread { connection, sport, len: message_len, .. } = unread;
-        socket.has_read(message_len, 1);
+        socket.unread.release(message_len, 1);
         counters.recv_delivered += 1;
         let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
         let connection = connections.at_mut(connection?);
@@ -103,7 +104,7 @@ impl Protocol<'_> {
         let Self { sockets, frames, counters, .. } = self;
         let socket = sockets.open_mut(handle)?;
         frames.remove_front(&mut socket.received, &unread);
-        socket.has_read_at_most(unread.len, unread.frames);
+        socket.unread.release_at_most(unread.len, unread.frames);
         counters.recv_delivered += 1;
         let is_congested = socket.congested;
         self.give_place(unread.place);
@@ -132,8 +133,8 @@ impl Protocol<'_> {
     fn nothing(&mut self, handle: SocketHandle) -> RdsError {
         if let Ok(socket) = self.sockets.open_mut(handle) {
             socket.received = Inbox::EMPTY;
-            if socket.loans == 0 && socket.receive_frames > 0 {
-                (socket.receive_bytes, socket.receive_frames) = (0, 0);
+            if socket.loans == 0 && socket.unread.count() > 0 {
+                socket.unread = Buffer::new(socket.unread.limit());
                 self.relieve(usize::from(handle.slot));
             }
         }
@@ -171,7 +172,7 @@ impl Protocol<'_> {
     pub(crate) fn take_back_lent(&mut self, handle: FramesHandle) -> Option<SocketHandle> {
         let frames = self.frames.lent_frames(&handle)?;
         if let Ok(socket) = self.sockets.open_mut(handle.owner) {
-            socket.has_read_at_most(handle.len, frames);
+            socket.unread.release_at_most(handle.len, frames);
             socket.loans -= 1;
         }
         self.give_place(handle.place);
@@ -210,7 +211,7 @@ impl Protocol<'_> {
         }
         // Frames that are still lent no longer count against the socket.
         if let Ok(socket) = self.sockets.open_mut(handle) {
-            (socket.receive_bytes, socket.receive_frames) = (0, 0);
+            socket.unread = Buffer::new(socket.unread.limit());
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Order of a connection's posts: congestion map, operations, fragments, acknowledgements.
 
+mod burst;
+
 use dat_nostd::CompletionFlags;
 
-use crate::connection::{Connection, Cookie, CookieKind, State};
+use crate::connection::{Connection, Cookie, CookieKind, Objects, State};
 use crate::counters::Counters;
-use crate::frames::{Frames, Lent, Marks, Shares};
+use crate::frames::{Frames, Lent, Marks};
 use crate::ids::{ConnectionId, FrameId, OperationId};
 use crate::limits::Limits;
 use crate::protocol::Protocol;
+use crate::quota::Shares;
 use crate::rdma::{GATHER, Iov, Operations, RdmaStatus, Transfer};
 use crate::wire::{FRAGMENT_LEN, HEADER_LEN, MAP_FRAGMENTS};
 
@@ -70,14 +73,14 @@ impl Segment {
 
 /// A connection with all that it needs to send.
 pub(crate) struct Flow<'f, 's> {
-    pub(crate) id: ConnectionId,
-    pub(crate) connection: &'f mut Connection,
-    pub(super) frames: &'f mut Frames<'s>,
-    pub(super) operations: &'f mut Operations<'s>,
+    id: ConnectionId,
+    connection: &'f mut Connection,
+    frames: &'f mut Frames<'s>,
+    operations: &'f mut Operations<'s>,
     own_map: &'f [Option<FrameId>; MAP_FRAGMENTS as usize],
-    pub(super) sending: &'f Shares,
-    pub(super) limits: &'f Limits,
-    pub(super) counters: &'f mut Counters,
+    sending: &'f Shares,
+    limits: &'f Limits,
+    counters: &'f mut Counters,
 }
 
 impl<'s> Protocol<'s> {
@@ -111,6 +114,11 @@ impl<'s> Protocol<'s> {
 }
 
 impl<'f, 's> Flow<'f, 's> {
+    #[inline]
+    pub(crate) const fn objects(&self) -> &Objects {
+        &self.connection.objects
+    }
+
     /// Returns the next post of the connection, if its send queue has space. [`count`](Self::count)
     /// records it.
     #[inline]
@@ -163,7 +171,7 @@ impl<'f, 's> Flow<'f, 's> {
         };
         let silent = descriptor.is(Marks::SILENT);
         if let Some(of) = self.operations.next_to_transfer(operation) {
-            let cookie = self.cookie(CookieKind::Rdma, self.connection.tx.posts + 1);
+            let cookie = self.cookie(CookieKind::Rdma);
             // The following message has a CQE. Without a message the last transfer needs one.
             let signal = self.is_report_due() || silent && self.operations.is_last_transfer(of);
             return Step::Transfer(of, cookie, signal);
@@ -187,7 +195,7 @@ impl<'f, 's> Flow<'f, 's> {
         let (last, signal) = (index + 1 == MAP_FRAGMENTS, is_reported || self.is_report_due());
         let frame = self.own_map.get(usize::from(index)).copied().flatten();
         let address = frame.map_or(0, |frame| self.frames.address(frame));
-        let cookie = self.cookie(CookieKind::Message, self.connection.tx.posts + 1);
+        let cookie = self.cookie(CookieKind::Message);
         let segment = Segment::new(address, HEADER_LEN + FRAGMENT_LEN, cookie, signal);
         Segment { solicit: last, ..segment }
     }
@@ -196,7 +204,7 @@ impl<'f, 's> Flow<'f, 's> {
     /// arrivals.
     pub(crate) fn acknowledgement(&mut self) -> Segment {
         let address = self.frames.write_acknowledgement(self.id.index(), self.connection.rx.ack_value);
-        let cookie = self.cookie(CookieKind::Acknowledgement, self.connection.tx.posts + 1);
+        let cookie = self.cookie(CookieKind::Acknowledgement);
         Segment::new(address, HEADER_LEN, cookie, true)
     }
 
@@ -206,10 +214,10 @@ impl<'f, 's> Flow<'f, 's> {
         tx.posts + 1 - tx.signalled >= u64::from(self.limits.signal_every)
     }
 
-    /// Returns the cookie of a post of this kind.
-    pub(crate) fn cookie(&self, kind: CookieKind, number: u64) -> u64 {
-        let epoch = self.connection.objects.epoch;
-        Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode()
+    /// Returns the cookie of the next post, which has this kind.
+    pub(crate) const fn cookie(&self, kind: CookieKind) -> u64 {
+        let Connection { objects, tx, .. } = &*self.connection;
+        Cookie { kind, connection: self.id, epoch: objects.epoch, number: (tx.posts + 1) as u32 }.encode()
     }
 
     /// Counts a post, with or without CQE. Returns its number.

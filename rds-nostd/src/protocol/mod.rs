@@ -4,7 +4,6 @@
 
 mod absent;
 mod admission;
-mod burst;
 mod congestion;
 mod deliver;
 mod dispatch;
@@ -27,14 +26,16 @@ pub(crate) use admission::{Admission, Request};
 pub(crate) use dispatch::{Flow, Post, Segment, Step};
 pub(crate) use due::Due;
 pub(crate) use receives::BURST;
+use reserve::Turns;
 pub(crate) use submit::{Body, Outgoing, Outlet};
 
 use crate::config::RdsConfig;
 use crate::connection::{AbsentPeers, Connection, Connections, Map, RememberedPeers};
 use crate::counters::Counters;
-use crate::frames::{Frames, Memory, Rings, Shares};
+use crate::frames::{Frames, Memory, Rings};
 use crate::ids::{ConnectionId, FrameId};
 use crate::limits::Limits;
+use crate::quota::{Shares, Used};
 use crate::rdma::{Operations, Regions, Windows};
 use crate::reason::DownReason;
 use crate::socket::Sockets;
@@ -51,9 +52,9 @@ pub(crate) struct Protocol<'s> {
     pub(crate) regions: Regions<'s>,
     pub(crate) windows: Windows<'s>,
     /// Congestion maps of the connections' peers.
-    pub(crate) maps: &'s mut [Map],
-    pub(crate) remembered: RememberedPeers<'s>,
-    pub(crate) absent: AbsentPeers,
+    maps: &'s mut [Map],
+    remembered: RememberedPeers<'s>,
+    absent: AbsentPeers,
     pub(crate) config: RdsConfig,
     pub(crate) limits: Limits,
     /// Address of this node, IPv4 mapped.
@@ -61,21 +62,18 @@ pub(crate) struct Protocol<'s> {
     pub(crate) counters: Counters,
     /// Shares of the sending and of the receiving side, and frames of the latter that loopback
     /// messages use.
-    pub(crate) sending: Shares,
-    pub(crate) receiving: Shares,
-    pub(crate) local_used: u32,
-    /// Connection whose unfinished message may use the reserve, and the next one in turn.
-    pub(crate) reserve_of: Option<ConnectionId>,
-    pub(crate) reserve_next: Option<ConnectionId>,
-    pub(crate) reserve_since: Instant,
+    sending: Shares,
+    receiving: Shares,
+    local_used: Used,
+    turns: Turns,
     /// A connection lacks receives because frames are short.
-    pub(crate) starved: bool,
+    starved: bool,
     /// Unread messages occupy too many common frames of the receiving side.
-    pub(crate) pool_short: bool,
+    pool_short: bool,
     /// Frames that contain our congestion map, and from which it is sent.
-    pub(crate) own_map: [Option<FrameId>; MAP_FRAGMENTS as usize],
+    own_map: [Option<FrameId>; MAP_FRAGMENTS as usize],
     /// Our map has changed and was not sent to all peers.
-    pub(crate) maps_changed: bool,
+    maps_changed: bool,
     /// Number of maps received.
     pub(crate) map_generation: u64,
     /// An endpoint has failed, and its connection is not down yet.
@@ -84,7 +82,7 @@ pub(crate) struct Protocol<'s> {
     /// and frames may be free.
     pub(crate) connections_changed: bool,
     /// Start of the node, and time of the last poll.
-    pub(crate) started: Instant,
+    started: Instant,
     pub(crate) now: Instant,
     /// The node stops, at this time at the latest.
     pub(crate) stops_at: Option<Instant>,
@@ -118,10 +116,8 @@ impl<'s> Protocol<'s> {
             counters: Counters::default(),
             sending: limits.sending,
             receiving: limits.receiving,
-            local_used: 0,
-            reserve_of: None,
-            reserve_next: None,
-            reserve_since: Instant::ORIGIN,
+            local_used: Used::NONE,
+            turns: Turns::default(),
             starved: false,
             pool_short: false,
             own_map: [None; MAP_FRAGMENTS as usize],

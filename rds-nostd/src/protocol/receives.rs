@@ -112,7 +112,7 @@ impl Protocol<'_> {
         let rx = &self.connections.at(id).rx;
         let missing = u32::from(self.rings.depth() - rx.ring.filled());
         // The share is enough while few messages are unread.
-        if rx.used + missing <= self.receiving.share() {
+        if self.receiving.covers(rx.used, missing) {
             return missing;
         }
         match self.receiving.fair_room(rx.used).min(missing) {

@@ -24,12 +24,29 @@ const TURN: Duration = Duration::from_millis(10);
 /// Time for which a peer that lost the reserve cannot get it again.
 const BARRED: Duration = Duration::from_secs(8);
 
+/// Turns of connections at the reserve.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// Connection whose unfinished message may use the reserve, since when, and the next one.
+    holder: Option<ConnectionId>,
+    since: Instant,
+    next: Option<ConnectionId>,
+}
+
+#[cfg(test)]
+impl Protocol<'_> {
+    /// Returns the connection that has the reserve, and the next one.
+    pub(super) const fn turns(&self) -> (Option<ConnectionId>, Option<ConnectionId>) {
+        (self.turns.holder, self.turns.next)
+    }
+}
+
 impl Protocol<'_> {
     /// Returns the number of receives that a connection's unfinished message lacks, if it has the
     /// reserve or gets it now.
     pub(super) fn share_of_reserve(&mut self, id: ConnectionId) -> Option<u32> {
         let wanted = self.wanted_of_reserve(id).filter(|&wanted| wanted > 0)?;
-        match self.reserve_of {
+        match self.turns.holder {
             Some(holder) if holder == id => return Some(wanted),
             Some(holder) if self.wanted_of_reserve(holder).is_some() => {
                 self.ask_for_reserve(id, holder);
@@ -37,13 +54,12 @@ impl Protocol<'_> {
             }
             _ => {}
         }
-        let next = self.reserve_next.filter(|&next| next != id);
+        let next = self.turns.next.filter(|&next| next != id);
         if next.is_some_and(|next| self.waits(next) && self.could_complete(next)) || !self.could_complete(id)
         {
             return None;
         }
-        (self.reserve_of, self.reserve_next) = (Some(id), None);
-        self.reserve_since = self.now;
+        self.turns = Turns { holder: Some(id), since: self.now, next: None };
         Some(wanted)
     }
 
@@ -65,8 +81,7 @@ impl Protocol<'_> {
     /// Returns whether the rest of the reserve completes the message. Common frames that other
     /// connections may still take do not count.
     fn could_complete(&self, id: ConnectionId) -> bool {
-        let taken = self.receiving.beyond().saturating_sub(self.receiving.common());
-        let left = self.limits.reserve.saturating_sub(taken);
+        let left = self.receiving.left_of(self.limits.reserve);
         self.wanted_of_reserve(id).is_some_and(|wanted| wanted <= left)
     }
 
@@ -80,8 +95,8 @@ impl Protocol<'_> {
 
     /// Queues a connection for the reserve, and shortens the holder's deadline.
     fn ask_for_reserve(&mut self, id: ConnectionId, holder: ConnectionId) {
-        if self.reserve_next.is_none_or(|next| !self.waits(next)) {
-            self.reserve_next = Some(id);
+        if self.turns.next.is_none_or(|next| !self.waits(next)) {
+            self.turns.next = Some(id);
         }
         let rx = &self.connections.at(holder).rx;
         let until = self.now + PATIENCE + PER_FRAGMENT * self.to_come(rx).unwrap_or(0);
@@ -93,14 +108,14 @@ impl Protocol<'_> {
 
     /// Frees the reserve after a connection's message is complete.
     pub(super) fn give_reserve_up(&mut self, id: ConnectionId) {
-        if self.reserve_of == Some(id) {
-            self.reserve_of = None;
+        if self.turns.holder == Some(id) {
+            self.turns.holder = None;
         }
     }
 
     /// Bars a holder whose message was not completed in time, on all connections of its port.
     pub(super) fn bar_from_reserve(&mut self, id: ConnectionId, now: Instant) {
-        if self.reserve_of == Some(id) && self.reserve_next.is_some() {
+        if self.turns.holder == Some(id) && self.turns.next.is_some() {
             let &Peer { foreign, gid, .. } = &self.connections.at(id).peer;
             for id in self.connections.ids() {
                 let peer = &mut self.connections.at_mut(id).peer;
@@ -129,7 +144,7 @@ impl Protocol<'_> {
         use DownReason::{Idle, Local, NoResources, Recovered};
         let for_our_sake = matches!(reason, Local | Recovered | NoResources | Idle);
         let had_its_turn =
-            self.connections.at(id).rx.partial.is_some() && self.now >= self.reserve_since + TURN;
+            self.connections.at(id).rx.partial.is_some() && self.now >= self.turns.since + TURN;
         if had_its_turn && !for_our_sake {
             self.bar_from_reserve(id, self.now);
         }

@@ -49,12 +49,14 @@ impl Protocol<'_> {
         }
     }
 
+    /// Returns whether our map has changed, or a connection lacked receives, since the last call.
+    pub(crate) fn take_changes(&mut self) -> bool {
+        core::mem::take(&mut self.maps_changed) | core::mem::take(&mut self.starved)
+    }
+
     /// Returns the frames that a loopback message may take.
     pub(crate) fn local_room(&self) -> u32 {
-        let common = self.receiving.common() + self.limits.reserve;
-        let room = self.receiving.share().saturating_sub(self.local_used)
-            + common.saturating_sub(self.receiving.beyond());
-        room.min(self.free_frames())
+        self.receiving.room(self.local_used, self.limits.reserve).min(self.free_frames())
     }
 
     /// Returns the number of free frames. This number may be below the shares while receives of a failed

@@ -190,7 +190,7 @@ impl Protocol<'_> {
         sending.take_one(&mut peer.frames);
         (peer.next_tx, tx.posts) = (sequence + 1, number);
         rx.acknowledgement_left();
-        socket.sent.charge(len);
+        socket.sent.charge(len, 1);
         counters.send_queued += 1;
         let address = fill(block, &header, payload);
         let cookie = Cookie::numbered(tx.cookies, number);
@@ -296,7 +296,7 @@ impl Protocol<'_> {
     pub(crate) fn enqueue(&mut self, (id, message): Outgoing, from: SocketHandle) {
         let descriptor = self.frames.message(message);
         let Ok(socket) = self.sockets.open_mut(from) else { return };
-        socket.sent.charge(descriptor.len as usize);
+        socket.sent.charge(descriptor.len as usize, 1);
         let count = match descriptor.lent() {
             None => usize::from(descriptor.frames),
             Some(_) => frames_of_lent(descriptor.len as usize),

@@ -16,9 +16,9 @@ use crate::ids::{ConnectionId, FrameId, SocketHandle};
 use crate::limits::Limits;
 use crate::message::Received;
 use crate::protocol::{Body, Due, Outlet, Post, Protocol, Segment};
+use crate::quota::Buffer;
 use crate::rdma::{Iov, Memory, Operation, Region, Window};
 use crate::reason::DownReason;
-use crate::send_buffer::SendBuffer;
 use crate::socket::{Socket, Transport, key};
 use crate::storage::RdsParts;
 use crate::wire::{HEADER_LEN, Header};
@@ -88,7 +88,7 @@ impl Bench {
     /// Creates a socket with large buffers, bound to an address of this node.
     pub(crate) fn socket(&mut self, address: IpAddr, port: u16) -> SocketHandle {
         let is_loopback = address.is_loopback();
-        let socket = Socket { sent: SendBuffer::new(1 << 20), receive_buffer: 1 << 20, ..Socket::EMPTY };
+        let socket = Socket { sent: Buffer::new(1 << 20), unread: Buffer::new(1 << 20), ..Socket::EMPTY };
         let transport = if is_loopback { Transport::Loopback } else { Transport::InfiniBand };
         let handle = self.protocol.sockets.create(socket).expect("room");
         self.protocol.sockets.bind(handle, (key(address), port), transport).expect("open");
@@ -171,6 +171,7 @@ impl Bench {
         let mut sequences: Vec<u64> =
             self.straight.extract_if(.., |(of, _)| *of == id).map(|(_, sequence)| sequence).collect();
         loop {
+            let next = self.protocol.connection(id).tx.next;
             let mut flow = self.protocol.flow(id);
             match flow.dispatch() {
                 None => {
@@ -186,12 +187,11 @@ impl Bench {
                     flow.acknowledgement_posted();
                 }
                 Some(_) => {
-                    let message = flow.connection.tx.next.expect("something");
                     let mut burst = flow.burst().expect("something");
                     let signal = flow.segment(&burst).signal;
                     flow.segment_posted(&mut burst, signal);
                     flow.end(&burst);
-                    sequences.push(self.protocol.frames.message(message).sequence);
+                    sequences.push(self.protocol.frames.message(next.expect("it")).sequence);
                 }
             }
         }

@@ -22,6 +22,7 @@ use crate::generation::Generation;
 use crate::ids::{ConnectionId, OperationId};
 use crate::protocol::testing::{Bench, CONFIG, ip};
 use crate::protocol::{Admission, Body, Due, Protocol, Request};
+use crate::quota::Buffer;
 use crate::rdma::Operation;
 use crate::reason::DownReason;
 use crate::socket::key;
@@ -123,7 +124,7 @@ fn a_dead_peer_does_not_block_sending_to_others() {
     }
     // Messages of several frames, too.
     assert_eq!(bench.send(socket, alive, 20 * FRAGMENT_LEN), Ok(()));
-    assert_eq!(bench.protocol.connection(id).peer.frames, 20);
+    assert_eq!(bench.protocol.connection(id).peer.frames.count(), 20);
 }
 
 /// A node with many addresses gets the connections of one peer. Afterwards their entries are free
@@ -187,7 +188,8 @@ fn nobody_is_asked_for_to_hear_that_a_port_is_full() {
     bench.down(id, DownReason::Disconnected);
     let fill = |bench: &mut Bench, bytes| {
         let socket = bench.protocol.sockets.open_mut(socket).expect("open");
-        (socket.receive_buffer, socket.receive_bytes) = (100, bytes);
+        socket.unread = Buffer::new(100);
+        socket.unread.charge(bytes, 0);
         bench.protocol.crowded(slot);
         bench.protocol.relieve(slot);
         bench.protocol.connection(id).wants_up()
@@ -310,7 +312,8 @@ fn only_sockets_that_peers_reach_are_marked() {
     for handle in [loopback, unbound] {
         let slot = usize::from(handle.slot);
         let socket = bench.protocol.sockets.get_mut(slot).expect("open");
-        (socket.receive_buffer, socket.receive_bytes) = (10, 100);
+        socket.unread = Buffer::new(10);
+        socket.unread.charge(100, 0);
         bench.protocol.crowded(slot);
         assert!(bench.protocol.sockets.get(slot).expect("open").congested);
     }
@@ -319,7 +322,8 @@ fn only_sockets_that_peers_reach_are_marked() {
     let bound = bench.socket(ip(1), 4000);
     let slot = usize::from(bound.slot);
     let socket = bench.protocol.sockets.get_mut(slot).expect("open");
-    (socket.receive_buffer, socket.receive_bytes) = (10, 100);
+    socket.unread = Buffer::new(10);
+    socket.unread.charge(100, 0);
     bench.protocol.crowded(slot);
     assert!(bench.protocol.own_port_is_marked(4000));
 }
@@ -454,7 +458,7 @@ proptest! {
                 open.fold((0, 0), |(count, bytes), (_, message)| (count + 1, bytes + message.len as usize));
             let (early, early_bytes) = bench.protocol.acknowledged_early(socket);
             let counted = &sockets.open(socket).unwrap().sent;
-            prop_assert_eq!((counted.messages() - early, counted.bytes() - early_bytes), (count, bytes));
+            prop_assert_eq!((counted.count() - early, counted.bytes() - early_bytes), (count, bytes));
             // Only messages that the HCA has not completed wait to be uncounted.
             prop_assert!(early == 0 || queue[0].1.last_post > tx.completed);
         }

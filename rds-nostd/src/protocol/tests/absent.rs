@@ -97,7 +97,7 @@ fn a_thousand_clients_are_served_by_eight_entries() {
     assert_eq!((waiting, dropped), (16, 500 - 16 - connected));
     let state = bench.protocol.sockets.open(socket).expect("open");
     assert!(state.gave_up, "the sender is told");
-    assert_eq!(state.sent.messages(), waiting + connected);
+    assert_eq!(state.sent.count(), waiting + connected);
     close(&mut bench, socket);
     assert_eq!(bench.protocol.frames.free_count(), free);
     assert_eq!((bench.protocol.sending.beyond(), bench.protocol.absent.retry_at()), (0, None));
@@ -135,7 +135,7 @@ fn a_peer_that_returns_gets_its_messages() {
         bench.down(id, DownReason::Disconnected);
     }
     assert_eq!(bench.protocol.counters.send_drop_unreachable, 0);
-    assert_eq!(bench.protocol.sockets.open(socket).expect("open").sent.messages(), 0);
+    assert_eq!(bench.protocol.sockets.open(socket).expect("open").sent.count(), 0);
     assert_eq!((bench.protocol.frames.free_count(), bench.protocol.sending.beyond()), (free, 0));
 }
 

@@ -71,7 +71,7 @@ fn a_message_to_this_node_waits_for_frames_that_are_received_into() {
     for handle in [sender, receiver] {
         let socket = bench.protocol.sockets.open_mut(handle).expect("open");
         socket.sent.set_limit(usize::MAX);
-        socket.receive_buffer = usize::MAX;
+        socket.unread.set_limit(usize::MAX);
     }
     bench.protocol.limits.congested_frames = usize::MAX;
     bench.protocol.limits.congested_common = u32::MAX;
@@ -139,7 +139,7 @@ fn what_is_withheld_is_no_room() {
     for handle in [sender, receiver] {
         let socket = bench.protocol.sockets.open_mut(handle).expect("open");
         socket.sent.set_limit(usize::MAX);
-        socket.receive_buffer = usize::MAX;
+        socket.unread.set_limit(usize::MAX);
     }
     bench.protocol.limits.congested_frames = usize::MAX;
     bench.protocol.limits.congested_common = u32::MAX;

@@ -129,7 +129,7 @@ fn receives_do_not_buy_time() {
     let longest = bench.protocol.limits.longest_received / FRAGMENT_LEN;
     let (dripping, all_but_one) = (bench.up(6), longest - 1);
     assert_eq!(goes_on(&mut bench, dripping, &header(1, longest, READ), 0, all_but_one), all_but_one);
-    assert_eq!(bench.protocol.reserve_of, Some(dripping));
+    assert_eq!(bench.protocol.turns().0, Some(dripping));
     // The reader frees frames. The holder gets receives, and other connections get the rest.
     while bench.read(unread).is_some() {}
     bench.refill(dripping);
@@ -143,7 +143,7 @@ fn receives_do_not_buy_time() {
     }
     let honest = bench.up(7);
     assert!(goes_on(&mut bench, honest, &header(1, longest, READ), 0, longest) < longest, "frames are short");
-    assert_eq!((bench.protocol.reserve_of, bench.protocol.reserve_next), (Some(dripping), Some(honest)));
+    assert_eq!(bench.protocol.turns(), (Some(dripping), Some(honest)));
     assert_eq!(bench.protocol.due(dripping, bench.now + 100 * MS), Due::Serve);
     let late = bench.now + 100 * MS + Duration::from_micros(100);
     assert_eq!(bench.protocol.due(dripping, late), Due::Break(DownReason::Stalled));
@@ -276,7 +276,7 @@ fn who_needs_the_reserve_no_more_is_not_waited_for() {
     let all = 60;
     assert_eq!(goes_on(&mut bench, one, &header(1, all, READ), 0, all - 1), all - 1);
     assert!(goes_on(&mut bench, other, &header(1, all, READ), 0, all) < all);
-    assert_eq!(bench.protocol.reserve_next, Some(other));
+    assert_eq!(bench.protocol.turns().1, Some(other));
     assert_eq!(goes_on(&mut bench, one, &header(1, all, READ), all - 1, all), all);
     assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
     // Frames become free, the first waiting connection takes some and stalls, and then frames are

@@ -72,7 +72,7 @@ proptest! {
             let connection = bench.protocol.connection(id);
             let rx = &connection.rx;
             let broken = connection.reconnect.broken_by.get();
-            let numbers = (connection.peer.next_rx, rx.ack_value, rx.ack_wanted, rx.is_unsaid, rx.used);
+            let numbers = (connection.peer.next_rx, rx.ack_value, rx.ack_wanted, rx.is_unsaid, rx.used.count());
             (unread, numbers, broken, format!("{:?}", bench.protocol.counters))
         });
         let [single, runs] = states;

@@ -98,7 +98,7 @@ fn a_silent_peer_gets_one_ping() {
     assert_eq!(bench.arrives(id, &pong, 0), Some(None));
     assert_eq!(bench.protocol.counters.recv_drop_no_sock, 1);
     assert_eq!(bench.read(hidden), None);
-    assert_eq!(bench.protocol.sockets.open(socket).expect("open").sent.messages(), 0);
+    assert_eq!(bench.protocol.sockets.open(socket).expect("open").sent.count(), 0);
     bench.pass(bench.now + Duration::from_secs(60));
     assert_eq!((bench.protocol.counters.send_ping, bench.protocol.counters.ack_sent), (1, 4));
     assert!(bench.protocol.connection(id).is_idle());

@@ -95,7 +95,7 @@ fn a_socket_that_nobody_reads_holds_up_nobody() {
         for socket in sockets {
             assert_eq!(read(&mut bench, socket, lends), Err(RdsError::Again));
             let socket = bench.protocol.sockets.open(socket).expect("open");
-            assert_eq!((socket.receive_bytes, socket.receive_frames, socket.congested), (0, 0, false));
+            assert_eq!((socket.unread.bytes(), socket.unread.count(), socket.congested), (0, 0, false));
         }
         bench.down(id, crate::reason::DownReason::Disconnected);
         assert_eq!(bench.protocol.frames.free_count(), free);
@@ -139,7 +139,7 @@ fn loans_of_short_messages_take_no_frame() {
         loans.push(lent.frames);
     }
     assert_eq!((loans.len() as u64, bench.protocol.frames.free_count()), (FLOOD, before));
-    let unread = bench.protocol.sockets.open(socket).expect("open").receive_bytes;
+    let unread = bench.protocol.sockets.open(socket).expect("open").unread.bytes();
     assert_eq!(unread as u64, 64 * FLOOD, "a lent message counts as unread");
     // Returned in any order, each once.
     loans.reverse();
@@ -207,7 +207,7 @@ fn a_device_that_writes_over_unread_messages_takes_those_alone() {
         assert!((3..=FLOOD).contains(&count), "{count} messages");
         let socket = bench.protocol.sockets.open(socket).expect("open");
         assert_eq!(
-            (socket.receive_bytes, socket.receive_frames, socket.congested),
+            (socket.unread.bytes(), socket.unread.count(), socket.congested),
             (0, 0, false),
             "{word:#x}"
         );
@@ -278,7 +278,7 @@ proptest! {
             while take(&mut bench, to, false, &mut expected)? {}
             prop_assert!(expected[to].iter().all(Vec::is_empty));
             let socket = bench.protocol.sockets.open(sockets[to]).expect("open");
-            prop_assert_eq!((socket.receive_bytes, socket.receive_frames), (0, 0));
+            prop_assert_eq!((socket.unread.bytes(), socket.unread.count()), (0, 0));
         }
         for id in ids {
             bench.down(id, DownReason::Disconnected);
