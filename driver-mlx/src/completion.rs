@@ -51,7 +51,6 @@ pub struct Sent {
     /// The owner's name for it.
     pub wr_id: WrId,
     /// What it did, as the device repeats it.
-    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
     pub opcode: SendOpcode,
     /// Requests that are done with it: itself, and those before it that have no completion of their own.
     pub count: u16,

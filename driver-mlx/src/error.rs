@@ -94,7 +94,6 @@ pub enum FatalCause {
     /// Firmware reports an error.
     Syndrome {
         /// Which.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         syndrome: HealthSyndrome,
         /// The extended code.
         extended: u16,
@@ -133,7 +132,6 @@ pub enum HealthWarning {
     /// The health buffer, which all functions of a card share, tells of an error, but firmware does not ask for a reset.
     Syndrome {
         /// Which.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         syndrome: HealthSyndrome,
         /// The extended code.
         extended: u16,
@@ -160,15 +158,12 @@ pub struct CommandError {
     /// When it was issued.
     pub step: Step,
     /// Which command.
-    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
     pub opcode: Opcode,
     /// Its modifier.
     pub op_mod: u16,
     /// Whether firmware could take the command at all.
-    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
     pub delivery: DeliveryStatus,
     /// How firmware answered; meaningful only when the delivery was good.
-    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
     pub status: CmdStatus,
     /// Firmware's own code for the reason, which the vendor can decode.
     pub syndrome: u32,
@@ -198,12 +193,10 @@ pub enum Error {
         /// Where.
         step: Step,
         /// The command that was not answered, if it was one. Its slot is never used again.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         opcode: Option<Opcode>,
         /// How long was waited, in milliseconds.
         waited_ms: u64,
         /// What the health buffer said then; 0 if firmware saw nothing wrong with itself.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         syndrome: HealthSyndrome,
     },
     /// Firmware refused a command.

@@ -20,7 +20,6 @@ pub enum AsyncEvent {
         /// Port number, from 1.
         port: u8,
         /// What changed.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         change: PortChange,
     },
     /// Something about a QP: communication established, path migrated, an error on its work queues.
@@ -28,7 +27,6 @@ pub enum AsyncEvent {
         /// The QP.
         qpn: QpNumber,
         /// What happened.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         event: EventType,
     },
     /// A queue of the raw-packet QP failed: destroy the QP and create another one.
@@ -36,7 +34,6 @@ pub enum AsyncEvent {
         /// Which of its queues.
         queue: WorkQueue,
         /// What happened.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         event: EventType,
     },
     /// A QP in the error state will take nothing more from its shared receive queue: what it took has completed.
@@ -50,7 +47,6 @@ pub enum AsyncEvent {
         /// The CQ.
         cqn: CqNumber,
         /// Why.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         syndrome: CqErrorSyndrome,
     },
     /// The device has failed or is gone; nothing works any more.
@@ -67,7 +63,6 @@ pub enum AsyncEvent {
     /// An event of another kind.
     Other {
         /// Its type.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         event: EventType,
         /// Its sub-type.
         sub_type: u8,

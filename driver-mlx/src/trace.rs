@@ -19,15 +19,12 @@ pub enum TraceKind {
     /// A command ended.
     Command {
         /// Which.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         opcode: Opcode,
         /// Its modifier.
         op_mod: u16,
         /// Delivery status.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         delivery: DeliveryStatus,
         /// Firmware's answer.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         status: CmdStatus,
         /// Firmware's reason.
         syndrome: u32,
@@ -37,7 +34,6 @@ pub enum TraceKind {
     /// A command was given up.
     CommandTimeout {
         /// Which.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         opcode: Opcode,
         /// How long was waited.
         took: Duration,
@@ -45,7 +41,6 @@ pub enum TraceKind {
     /// An asynchronous event.
     Event {
         /// Its type.
-        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         event: EventType,
         /// Its sub-type.
         sub_type: u8,
@@ -68,8 +63,7 @@ impl TraceKind {
         match *self {
             Self::Empty => {}
             Self::Command { opcode, op_mod, delivery, status, syndrome, took } => {
-                let (opcode, delivery, status) = (Shown(opcode), Shown(delivery), Shown(status));
-                if delivery.0 == DeliveryStatus::OK && status.0 == CmdStatus::OK {
+                if delivery == DeliveryStatus::OK && status == CmdStatus::OK {
                     log!(
                         debug,
                         "hca: {} op_mod {=u16} answered after {=u64} ns",
@@ -90,10 +84,10 @@ impl TraceKind {
                 }
             }
             Self::CommandTimeout { opcode, took } => {
-                log!(error, "hca: {} not answered in {=u64} ns", Shown(opcode), nanos(took));
+                log!(error, "hca: {} not answered in {=u64} ns", opcode, nanos(took));
             }
             Self::Event { event, sub_type } => {
-                log!(info, "hca: event {}, sub-type {=u8}", Shown(event), sub_type);
+                log!(info, "hca: event {}, sub-type {=u8}", event, sub_type);
             }
             Self::Pages(pages) => log!(debug, "hca: {=i32} pages to firmware", pages),
             Self::Step(step) => log!(info, "hca: {=str}", step.name()),
@@ -109,16 +103,6 @@ impl TraceKind {
 /// Nanoseconds of a command's time, which are below 2^64 as the clock's are.
 fn nanos(took: Duration) -> u64 {
     took.as_nanos() as u64
-}
-
-/// A value of the PRM in the log, by its name.
-struct Shown<T>(T);
-
-#[cfg(feature = "defmt")]
-impl<T: core::fmt::Debug> defmt::Format for Shown<T> {
-    fn format(&self, f: defmt::Formatter<'_>) {
-        defmt::write!(f, "{}", defmt::Debug2Format(&self.0));
-    }
 }
 
 /// An entry of the trace.
@@ -209,10 +193,10 @@ impl fmt::Display for TraceKind {
                     (DeliveryStatus::OK, _) => write!(f, "status {status}, syndrome {syndrome:#x}")?,
                     _ => write!(f, "not delivered: {delivery}")?,
                 }
-                write!(f, ", {} us", took.as_micros())
+                write!(f, ", {} us", took.as_micros() as u64)
             }
             Self::CommandTimeout { opcode, took } => {
-                write!(f, "{opcode}: not answered in {} ms", took.as_millis())
+                write!(f, "{opcode}: not answered in {} ms", took.as_millis() as u64)
             }
             Self::Event { event, sub_type } => write!(f, "event {event}, sub-type {sub_type:#x}"),
             Self::Pages(pages) if pages < 0 => write!(f, "{} pages came back", pages.unsigned_abs()),

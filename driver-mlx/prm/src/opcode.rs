@@ -40,11 +40,8 @@ macro_rules! opcodes {
             /// Apart from [`COMMANDS`], so that a program that prints names does not contain all
             /// layouts.
             #[must_use]
-            pub const fn name(self) -> Option<&'static str> {
-                match self {
-                    $( Self::$name => Some(stringify!($name)), )+
-                    _ => None,
-                }
+            pub fn name(self) -> Option<&'static str> {
+                crate::code::text(&[$( $value ),+], concat!($( stringify!($name), "\n" ),+), self.0)
             }
         }
 
@@ -300,6 +297,16 @@ impl fmt::Display for Opcode {
 impl fmt::Debug for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for Opcode {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        match self.name() {
+            Some(name) => defmt::write!(f, "{=str}", name),
+            None => defmt::write!(f, "opcode {=u16:#05x}", self.0),
+        }
     }
 }
 

@@ -337,7 +337,6 @@ impl defmt::Format for Cqe<'_> {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct CompletionError {
     /// The architected reason.
-    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
     pub syndrome: CqeSyndrome,
     /// The vendor's own code.
     pub vendor: u8,

@@ -64,7 +64,6 @@ pub struct HealthBuffer {
     /// Which of the card's processors.
     pub irisc_index: u8,
     /// The class of the error; 0 is none.
-    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
     pub syndrome: HealthSyndrome,
     /// Firmware's own code.
     pub ext_syndrome: u16,
