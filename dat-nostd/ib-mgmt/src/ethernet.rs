@@ -5,6 +5,7 @@ use ib_types::{Gid, MacAddress, VlanId};
 
 use crate::ipoib::{ArpOperation, Claim, ETHERTYPE_ARP, ETHERTYPE_IPV6};
 use crate::membership::sum;
+use crate::view::put;
 
 /// Bytes of an Ethernet header without a VLAN tag.
 pub const HEADER_LEN: usize = 14;
@@ -53,17 +54,14 @@ impl Header {
     /// Returns the bytes of the header, and their number.
     #[must_use]
     pub fn encode(&self) -> ([u8; TAGGED_HEADER_LEN], usize) {
-        let mut bytes = [0; TAGGED_HEADER_LEN];
-        bytes[..6].copy_from_slice(&self.to.0);
-        bytes[6..12].copy_from_slice(&self.from.0);
-        let mut len = HEADER_LEN;
-        if let Some(vlan) = self.vlan {
-            bytes[12..14].copy_from_slice(&VLAN_TAG);
-            bytes[14..16].copy_from_slice(&vlan.get().to_be_bytes());
-            len = TAGGED_HEADER_LEN;
+        let (MacAddress([t0, t1, t2, t3, t4, t5]), MacAddress([a, b, c, d, e, f])) = (self.to, self.from);
+        let [high, low] = self.ether_type.to_be_bytes();
+        match self.vlan.map(|vlan| (VLAN_TAG, vlan.get().to_be_bytes())) {
+            None => ([t0, t1, t2, t3, t4, t5, a, b, c, d, e, f, high, low, 0, 0, 0, 0], HEADER_LEN),
+            Some(([tag, of], [vlan, id])) => {
+                ([t0, t1, t2, t3, t4, t5, a, b, c, d, e, f, tag, of, vlan, id, high, low], TAGGED_HEADER_LEN)
+            }
         }
-        bytes[len - 2..len].copy_from_slice(&self.ether_type.to_be_bytes());
-        (bytes, len)
     }
 
     /// Parses the header at the start of a frame. Returns it with the number of its bytes, or `None`
@@ -151,12 +149,12 @@ impl Message {
 
     fn arp(operation: ArpOperation, own: Sender, target_mac: MacAddress, target: [u8; 4]) -> Self {
         let mut bytes = [0; DISCOVERY_LEN];
-        bytes[..6].copy_from_slice(&ARP_HEAD);
+        put(&mut bytes, 0, &ARP_HEAD);
         bytes[7] = if operation == ArpOperation::Request { 1 } else { 2 };
-        bytes[8..14].copy_from_slice(&own.mac.0);
-        bytes[14..18].copy_from_slice(&own.address.ipv4().unwrap_or([0; 4]));
-        bytes[18..24].copy_from_slice(&target_mac.0);
-        bytes[24..28].copy_from_slice(&target);
+        put(&mut bytes, 8, &own.mac.0);
+        put(&mut bytes, 14, &own.address.ipv4().unwrap_or([0; 4]));
+        put(&mut bytes, 18, &target_mac.0);
+        put(&mut bytes, 24, &target);
         Self { bytes, ether_type: ETHERTYPE_ARP }
     }
 
@@ -165,18 +163,18 @@ impl Message {
         bytes[0] = 0x60;
         bytes[5] = (DISCOVERY_LEN - IPV6_LEN) as u8;
         (bytes[6], bytes[7]) = (ICMPV6, NOT_FORWARDED);
-        bytes[8..24].copy_from_slice(&own.address.0);
-        bytes[24..40].copy_from_slice(&to.0);
+        put(&mut bytes, 8, &own.address.0);
+        put(&mut bytes, 24, &to.0);
         bytes[40] = kind;
         let option = if kind == SOLICITATION { SOURCE_MAC } else { TARGET_MAC };
         if kind == ADVERTISEMENT {
             bytes[44] = if to == ALL_NODES { OVERRIDE } else { SOLICITED | OVERRIDE };
         }
-        bytes[48..64].copy_from_slice(&target.0);
+        put(&mut bytes, 48, &target.0);
         (bytes[64], bytes[65]) = (option, 1);
-        bytes[66..72].copy_from_slice(&own.mac.0);
+        put(&mut bytes, 66, &own.mac.0);
         let sum = !checksum(&own.address, &to, &bytes[IPV6_LEN..]);
-        bytes[42..44].copy_from_slice(&sum.to_be_bytes());
+        put(&mut bytes, 42, &sum.to_be_bytes());
         Self { bytes, ether_type: ETHERTYPE_IPV6 }
     }
 

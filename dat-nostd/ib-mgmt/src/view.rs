@@ -6,22 +6,64 @@
 
 use ib_types::{Gid, Guid, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
 
-/// A type that a bit field of up to 128 bits can hold.
+/// Writes `part` at an offset; bytes beyond the end are dropped.
+///
+/// All messages share this copy, because a slice for each part would bring the code of its panics.
+pub(crate) fn put(bytes: &mut [u8], at: usize, part: &[u8]) {
+    bytes.iter_mut().skip(at).zip(part).for_each(|(to, from)| *to = *from);
+}
+
+/// Place of a bit field: the byte offset of its big-endian word, the bytes of that, and the field's bits within it.
+///
+/// The four numbers are one value, so that an access passes them in one register.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    at: u16,
+    len: u8,
+    shift: u8,
+    width: u8,
+}
+
+impl Place {
+    /// The bits from `shift` on in the word of `len` bytes at `at`.
+    pub(crate) const fn new(at: u16, len: u8, (shift, width): (u8, u8)) -> Self {
+        Self { at, len, shift, width }
+    }
+
+    /// Returns whether the word is inside a record of `size` bytes, and the field inside the word.
+    pub(crate) const fn is_inside(self, size: usize) -> bool {
+        let end = self.at as usize + self.len as usize;
+        end <= size && self.shift as usize + self.width as usize <= 8 * self.len as usize
+    }
+
+    const fn range(self) -> core::ops::Range<usize> {
+        self.at as usize..self.at as usize + self.len as usize
+    }
+
+    /// A mask of `width` low bits.
+    const fn mask(self) -> u64 {
+        if self.width >= 64 { u64::MAX } else { (1 << self.width) - 1 }
+    }
+}
+
+/// A type that a bit field can hold.
 pub(crate) trait Field: Copy {
-    fn from_bits(bits: u128) -> Self;
-    fn to_bits(self) -> u128;
+    /// Reads the field; bytes beyond the end read as zero (the macro proves there are none).
+    fn read(bytes: &[u8], place: Place) -> Self;
+    /// Replaces the field; bits beyond its width are dropped.
+    fn write(self, bytes: &mut [u8], place: Place);
 }
 
 macro_rules! field {
     ($($int:ty),*) => {$(
         impl Field for $int {
             #[inline]
-            fn from_bits(bits: u128) -> Self {
-                bits as $int
+            fn read(bytes: &[u8], place: Place) -> Self {
+                bits(bytes, place) as $int
             }
             #[inline]
-            fn to_bits(self) -> u128 {
-                u128::from(self)
+            fn write(self, bytes: &mut [u8], place: Place) {
+                set_bits(bytes, place, self.into());
             }
         }
     )*};
@@ -32,12 +74,12 @@ macro_rules! typed_field {
     ($($number:ident($int:ty)),*) => {$(
         impl Field for $number {
             #[inline]
-            fn from_bits(bits: u128) -> Self {
-                Self::new(bits as $int)
+            fn read(bytes: &[u8], place: Place) -> Self {
+                Self::new(bits(bytes, place) as $int)
             }
             #[inline]
-            fn to_bits(self) -> u128 {
-                u128::from(self.get())
+            fn write(self, bytes: &mut [u8], place: Place) {
+                set_bits(bytes, place, self.get().into());
             }
         }
     )*};
@@ -46,55 +88,42 @@ typed_field!(Guid(u64), Lid(u16), PKey(u16), Psn(u32), QKey(u32), QpNumber(u32),
 
 impl Field for bool {
     #[inline]
-    fn from_bits(bits: u128) -> Self {
-        bits & 1 != 0
+    fn read(bytes: &[u8], place: Place) -> Self {
+        bits(bytes, place) & 1 != 0
     }
     #[inline]
-    fn to_bits(self) -> u128 {
-        u128::from(self)
+    fn write(self, bytes: &mut [u8], place: Place) {
+        set_bits(bytes, place, self.into());
     }
 }
 
 impl Field for Gid {
-    #[inline]
-    fn from_bits(bits: u128) -> Self {
-        Gid(bits.to_be_bytes())
+    fn read(bytes: &[u8], place: Place) -> Self {
+        Gid(bytes.get(place.range()).and_then(<[u8]>::first_chunk).copied().unwrap_or_default())
     }
-    #[inline]
-    fn to_bits(self) -> u128 {
-        u128::from_be_bytes(self.0)
-    }
-}
-
-/// The big-endian word of `len` bytes at `at`; bytes beyond the end read as zero (the macro proves
-/// there are none).
-#[inline]
-pub(crate) fn read(bytes: &[u8], at: usize, len: usize) -> u128 {
-    let mut word = 0;
-    for byte in bytes.iter().skip(at).take(len) {
-        word = word << 8 | u128::from(*byte);
-    }
-    word
-}
-
-/// Replaces the bits of `mask` in the big-endian word of `len` bytes at `at`.
-#[inline]
-pub(crate) fn write(bytes: &mut [u8], at: usize, len: usize, mask: u128, value: u128) {
-    let word = (read(bytes, at, len) & !mask) | (value & mask);
-    for (i, byte) in bytes.iter_mut().skip(at).take(len).enumerate() {
-        *byte = (word >> (8 * (len - 1 - i))) as u8;
+    fn write(self, bytes: &mut [u8], place: Place) {
+        if let Some(to) = bytes.get_mut(place.range()).and_then(<[u8]>::first_chunk_mut) {
+            *to = self.0;
+        }
     }
 }
 
-/// A mask of `width` low bits.
-#[inline]
-pub(crate) const fn mask(width: u32) -> u128 {
-    if width >= 128 { u128::MAX } else { (1 << width) - 1 }
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// Returns whether a field is inside its record.
-pub(crate) const fn inside(at: usize, len: usize, size: usize) -> bool {
-    len <= size && at <= size - len
+fn bits(bytes: &[u8], place: Place) -> u64 {
+    word(bytes.get(place.range()).unwrap_or_default()) >> place.shift & place.mask()
+}
+
+fn set_bits(bytes: &mut [u8], place: Place, value: u64) {
+    let Some(bytes) = bytes.get_mut(place.range()) else { return };
+    let mask = place.mask() << place.shift;
+    let mut word = word(bytes) & !mask | value << place.shift & mask;
+    for byte in bytes.iter_mut().rev() {
+        *byte = word as u8;
+        word >>= 8;
+    }
 }
 
 macro_rules! record {
@@ -141,19 +170,14 @@ macro_rules! record {
                 $(#[$fmeta])*
                 #[inline]
                 pub fn $get(&self) -> $ty {
-                    const { assert!($crate::view::inside($at, $len, $size)) };
-                    let word = $crate::view::read(&self.0, $at, $len);
-                    let (shift, width) = record!(@bits $len $([$hi : $lo])?);
-                    $crate::view::Field::from_bits(word >> shift & $crate::view::mask(width))
+                    $crate::view::Field::read(&self.0, const { record!(@place $size $at, $len $([$hi : $lo])?) })
                 }
 
                 #[doc = concat!("Sets [`Self::", stringify!($get), "`]; bits beyond the field's width are dropped.")]
                 #[inline]
                 pub fn $set(&mut self, value: $ty) -> &mut Self {
-                    let (shift, width) = record!(@bits $len $([$hi : $lo])?);
-                    let mask = $crate::view::mask(width) << shift;
-                    let value = $crate::view::Field::to_bits(value) << shift;
-                    $crate::view::write(&mut self.0, $at, $len, mask, value);
+                    let place = const { record!(@place $size $at, $len $([$hi : $lo])?) };
+                    $crate::view::Field::write(value, &mut self.0, place);
                     self
                 }
             )*
@@ -189,10 +213,15 @@ macro_rules! record {
             }
         }
     };
-    (@bits $len:literal) => { (0u32, 8 * $len as u32) };
+    (@bits $len:literal) => { (0u8, 8 * $len as u8) };
     (@bits $len:literal [$hi:literal : $lo:literal]) => {{
-        const { assert!($hi >= $lo && $hi < 8 * $len) };
-        ($lo as u32, ($hi - $lo + 1) as u32)
+        const { assert!($hi >= $lo) };
+        ($lo as u8, ($hi - $lo + 1) as u8)
+    }};
+    (@place $size:literal $at:literal, $len:literal $([$hi:literal : $lo:literal])?) => {{
+        let place = $crate::view::Place::new($at, $len, record!(@bits $len $([$hi : $lo])?));
+        assert!(place.is_inside($size));
+        place
     }};
 }
 pub(crate) use record;

@@ -7,6 +7,8 @@ use core::net::Ipv4Addr;
 
 use ib_types::{Gid, PKey, QpNumber};
 
+use crate::view::put;
+
 pub use neighbour::{
     Claim, HardwareAddress, Neighbour, NeighbourAction, NeighbourConfig, NeighbourCounters, NeighbourLookup,
     NeighbourSlot, NeighbourState, Neighbours, NetworkAddress,
@@ -61,9 +63,9 @@ impl HwAddr {
     /// The wire bytes.
     pub fn to_bytes(&self) -> [u8; HW_ADDR_LEN] {
         let mut b = [0; HW_ADDR_LEN];
-        b[0..4].copy_from_slice(&self.qpn.get().to_be_bytes());
+        put(&mut b, 0, &self.qpn.get().to_be_bytes());
         b[0] = self.flags;
-        b[4..20].copy_from_slice(&self.gid.0);
+        put(&mut b, 4, &self.gid.0);
         b
     }
 }
@@ -136,13 +138,13 @@ impl Arp {
             ArpOperation::Request => 1,
             ArpOperation::Reply => 2,
         };
-        b[0..8].copy_from_slice(&[0, ARP_HARDWARE_INFINIBAND as u8, 8, 0, 20, 4, 0, operation]);
-        b[8..28].copy_from_slice(&self.sender_hw.to_bytes());
-        b[28..32].copy_from_slice(&self.sender_ip.octets());
+        put(&mut b, 0, &[0, ARP_HARDWARE_INFINIBAND as u8, 8, 0, 20, 4, 0, operation]);
+        put(&mut b, 8, &self.sender_hw.to_bytes());
+        put(&mut b, 28, &self.sender_ip.octets());
         if let Some(hw) = &self.target_hw {
-            b[32..52].copy_from_slice(&hw.to_bytes());
+            put(&mut b, 32, &hw.to_bytes());
         }
-        b[52..56].copy_from_slice(&self.target_ip.octets());
+        put(&mut b, 52, &self.target_ip.octets());
         b
     }
 }
