@@ -2,6 +2,7 @@
 
 use core::arch::{asm, global_asm};
 use core::fmt;
+use core::mem::MaybeUninit;
 
 use x86_64::VirtAddr;
 use x86_64::instructions::segmentation::{CS, DS, ES, SS, Segment};
@@ -12,7 +13,7 @@ use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
 use x86_64::structures::idt::{Entry, HandlerFunc};
 use x86_64::structures::tss::TaskStateSegment;
 
-use crate::arch::{emergency, exit, interrupts, layout, machine_check};
+use crate::arch::{emergency, exit, interrupts, layout, machine_check, vectors};
 use crate::console;
 use crate::exit::ExitCode;
 
@@ -23,23 +24,26 @@ const PAGE_FAULT: u64 = 14;
 const DOUBLE_FAULT: u64 = 8;
 const NMI: u64 = 2;
 const MACHINE_CHECK: u64 = 18;
+const STUB_BYTES: usize = 8;
+/// Vectors with a stub of their own, and one for all others, which nothing should raise.
+const STUBS: usize = vectors::LAST as usize + 2;
 
-// One stub of 16 bytes for each vector: those whose exception has no error code push a zero in its place, then the
-// vector. The CPU aligned the stack to 16 before its own five words; with two more and 15 registers it is aligned again.
+// Stubs of 8 bytes: those whose exception has no error code push a zero in its place. The vector
+// is computed from the return address, because a push of it would take a stub of 16 bytes. The CPU aligned the stack to 16
+// before its own five words; with two more and 15 registers it is aligned again.
 global_asm!(
     r#"
     .pushsection .text.interrupt_stubs, "ax", @progbits
-    .balign 16
+    .balign 8
     .global interrupt_stubs
 interrupt_stubs:
     .set vector, 0
-    .rept 256
-    .balign 16
+    .rept {stubs}
+    .balign 8
     .if (vector != 8) & (vector != 10) & (vector != 11) & (vector != 12) & (vector != 13) & (vector != 14) & (vector != 17) & (vector != 21) & (vector != 29) & (vector != 30)
     push 0
     .endif
-    push vector
-    jmp interrupt_common
+    call interrupt_common
     .set vector, vector + 1
     .endr
 
@@ -82,10 +86,11 @@ interrupt_common:
     .popsection
     "#,
     handler = sym handle,
+    stubs = const STUBS,
 );
 
 unsafe extern "C" {
-    static interrupt_stubs: [[u8; 16]; 256];
+    static interrupt_stubs: [[u8; STUB_BYTES]; STUBS];
 }
 
 /// What `interrupt_common` and the CPU pushed, lowest address first.
@@ -106,7 +111,8 @@ struct Frame {
     rcx: u64,
     rbx: u64,
     rax: u64,
-    vector: u64,
+    /// The return address into the vector's stub.
+    stub: u64,
     error_code: u64,
     rip: u64,
     cs: u64,
@@ -115,21 +121,28 @@ struct Frame {
     ss: u64,
 }
 
+impl Frame {
+    fn vector(&self) -> u64 {
+        (self.stub - &raw const interrupt_stubs as u64) / STUB_BYTES as u64
+    }
+}
+
 static mut TSS: TaskStateSegment = TaskStateSegment::new();
 static mut GDT: GlobalDescriptorTable = GlobalDescriptorTable::new();
-static mut IDT: [Entry<HandlerFunc>; 256] = [Entry::missing(); 256];
+// Written by `init`: a missing entry is not all zeros, and the image would contain 4 KiB of them.
+static mut IDT: MaybeUninit<[Entry<HandlerFunc>; 256]> = MaybeUninit::uninit();
 
 /// Loads the tables. Once, before interrupts are on.
 pub fn init() {
     // SAFETY:
     // 1. Called once on the only CPU with interrupts off, so nothing else touches the three tables, and nothing changes
     //    them afterwards.
-    // 2. The stubs are 16 bytes apart, keep every register and return by iretq.
+    // 2. The stubs are `STUB_BYTES` apart, keep every register and return by iretq.
     // 3. Code and data segments are flat, as the ones in use.
     unsafe {
         let tss = &raw mut TSS;
         for (index, top) in layout::fault_stack_tops().into_iter().enumerate() {
-            (*tss).interrupt_stack_table[index] = VirtAddr::from_ptr(top);
+            (*tss).interrupt_stack_table[index] = address(top);
         }
         let gdt = &raw mut GDT;
         let code = (*gdt).append(Descriptor::kernel_code_segment());
@@ -143,8 +156,10 @@ pub fn init() {
         load_tss(task);
 
         let idt = &raw mut IDT;
-        for (vector, entry) in (*idt).iter_mut().enumerate() {
-            let options = entry.set_handler_addr(VirtAddr::from_ptr(&raw const interrupt_stubs[vector]));
+        let idt = (*idt).write([Entry::missing(); 256]);
+        for (vector, entry) in idt.iter_mut().enumerate() {
+            let stub = &raw const interrupt_stubs[vector.min(STUBS - 1)];
+            let options = entry.set_handler_addr(address(stub));
             // A stack for each: one may interrupt the report of another.
             let own_stack = [DOUBLE_FAULT, NMI, MACHINE_CHECK].iter().position(|own| *own == vector as u64);
             if let Some(stack) = own_stack {
@@ -152,17 +167,23 @@ pub fn init() {
             }
         }
         let limit = (size_of::<[Entry<HandlerFunc>; 256]>() - 1) as u16;
-        let pointer = DescriptorTablePointer { limit, base: VirtAddr::from_ptr(idt) };
+        let pointer = DescriptorTablePointer { limit, base: address(idt) };
         x86_64::instructions::tables::lidt(&pointer);
     }
     machine_check::init();
 }
 
+/// The address of something in the image; always canonical, so that no check is in the way.
+fn address<T>(at: *const T) -> VirtAddr {
+    VirtAddr::new_truncate(at as u64)
+}
+
 extern "C" fn handle(frame: &Frame) {
-    if frame.vector >= FIRST_INTERRUPT.into() {
-        interrupts::handle(frame.vector as u8);
+    let vector = frame.vector();
+    if vector >= FIRST_INTERRUPT.into() {
+        interrupts::handle(vector as u8);
     } else {
-        let stopped = if frame.vector == MACHINE_CHECK {
+        let stopped = if vector == MACHINE_CHECK {
             // The report first, because accesses to a broken device may raise a second machine
             // check, which shuts the processor down.
             report(frame);
@@ -207,14 +228,14 @@ fn name(vector: u64) -> &'static str {
 }
 
 fn report(frame: &Frame) {
-    let cr2 = Cr2::read_raw();
+    let (cr2, vector) = (Cr2::read_raw(), frame.vector());
     console::print_regardless(format_args!(
         "error: {}: exception {} {}, error code {:#x}{} at rip {:#x}\n",
         emergency::application(),
-        frame.vector,
-        name(frame.vector),
+        vector,
+        name(vector),
         frame.error_code,
-        Cause { vector: frame.vector, error_code: frame.error_code, address: cr2 },
+        Cause { vector, error_code: frame.error_code, address: cr2 },
         frame.rip,
     ));
     console::print_regardless(format_args!(

@@ -1,6 +1,6 @@
 //! The screen, where there is one: what the serial port says, it says too.
 
-use spin::Mutex;
+use spin::{Mutex, Once};
 
 use crate::framebuffer::{Drawn, Pixels};
 use crate::information::Screen;
@@ -62,7 +62,7 @@ impl Cells for Surface {
     }
 }
 
-static SCREEN: Mutex<Option<TextScreen<Surface>>> = Mutex::new(None);
+static SCREEN: Once<Mutex<TextScreen<Surface>>> = Once::new();
 
 /// Uses `screen` from now on. One that is where usable memory is, is none.
 pub fn init(screen: Option<Screen>, memory: &MemoryMap) -> Result<(), MapError> {
@@ -82,20 +82,18 @@ pub fn init(screen: Option<Screen>, memory: &MemoryMap) -> Result<(), MapError> 
         Some(Screen::Pixels(pixels)) => Surface::Pixels(Drawn::new(pixels, window)),
         _ => Surface::Text(window),
     };
-    *SCREEN.lock() = Some(TextScreen::new(surface));
+    SCREEN.call_once(|| Mutex::new(TextScreen::new(surface)));
     Ok(())
 }
 
 /// Returns whether there is a screen.
 pub fn is_present() -> bool {
-    SCREEN.try_lock().is_none_or(|screen| screen.is_some())
+    SCREEN.is_completed()
 }
 
 /// Shows one byte. Code that was interrupted while it showed one loses nothing but this byte.
 pub fn put(byte: u8) {
-    if let Some(mut screen) = SCREEN.try_lock()
-        && let Some(screen) = screen.as_mut()
-    {
+    if let Some(mut screen) = SCREEN.get().and_then(Mutex::try_lock) {
         screen.put(byte);
     }
 }
