@@ -108,7 +108,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     /// # Errors
     /// DAT's.
     fn post_bind(&mut self, id: WindowId, by: ConnectionId) -> DatResult<u32> {
-        let window = self.protocol.windows.get(id);
+        let window = *self.protocol.windows.get(id);
         let unbinds = window.state != Use::Unbound;
         let what = LmrTriplet::new(
             window.lmr_context,
@@ -176,7 +176,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
 
     /// Posts the unbind of a window. Returns false if nothing was posted.
     fn unbind(&mut self, id: WindowId) -> bool {
-        let is_bound = |window: Window| matches!(window.state, Use::Binding | Use::Bound);
+        let is_bound = |window: &Window| matches!(window.state, Use::Binding | Use::Bound);
         let window = self.protocol.windows.get(id);
         if !is_bound(window) || self.adapter.is_dead() {
             return false;
@@ -230,7 +230,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
             window.memory.and_then(|id| memories.get(id)).is_some_and(|memory| memory.is_foreign);
         let freed = match is_foreign && self.adapter.is_dead() {
             true => Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateLmrInUse)),
-            false => free(self.adapter, window),
+            false => free(self.adapter, *window),
         };
         if freed.is_err() {
             self.protocol.windows.begin_end(id);
@@ -248,7 +248,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     pub(crate) fn free_windows(&mut self, is_meant: impl Fn(&Window) -> bool) -> DatResult<()> {
         let mut result = Ok(());
         for id in self.protocol.windows.ids() {
-            if is_meant(&self.protocol.windows.get(id)) {
+            if is_meant(self.protocol.windows.get(id)) {
                 result = self.free_window(id).and(result);
             }
         }
@@ -290,7 +290,7 @@ impl<P: Platform> Node<'_, '_, '_, P> {
     fn bind_unbound(&mut self, first: ConnectionId) {
         for others in [false, true] {
             for id in self.protocol.windows.ids() {
-                let window = self.protocol.windows.get(id);
+                let window = *self.protocol.windows.get(id);
                 let home =
                     window.home.filter(|home| window.state == Use::Unbound && (*home != first) == others);
                 let Some(by) = home.filter(|home| self.protocol.takes_bind(*home)) else { continue };

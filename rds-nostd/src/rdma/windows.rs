@@ -87,8 +87,8 @@ impl<'s> Windows<'s> {
         (0..self.entries.len()).map(WindowId::new)
     }
 
-    pub(crate) fn get(&self, id: WindowId) -> Window {
-        self.entries.get(id.index()).copied().unwrap_or(Window::EMPTY)
+    pub(crate) fn get(&self, id: WindowId) -> &Window {
+        self.entries.get(id.index()).unwrap_or(&Window::EMPTY)
     }
 
     pub(crate) fn get_mut(&mut self, id: WindowId) -> Option<&mut Window> {

@@ -53,27 +53,27 @@ impl ConnectData {
         let mut bytes = [0; CONNECT_DATA_V6_LEN];
         let (tail, len) = match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                bytes[0..4].copy_from_slice(&source.octets());
-                bytes[4..8].copy_from_slice(&destination.octets());
+                put(&mut bytes, 0, &source.octets());
+                put(&mut bytes, 4, &destination.octets());
                 (8, CONNECT_DATA_V4_LEN)
             }
             (source, destination) => {
-                bytes[0..16].copy_from_slice(&v6(source).octets());
-                bytes[16..32].copy_from_slice(&v6(destination).octets());
+                put(&mut bytes, 0, &v6(source).octets());
+                put(&mut bytes, 16, &v6(destination).octets());
                 (32, CONNECT_DATA_V6_LEN)
             }
         };
         bytes[tail] = self.version.0;
         bytes[tail + 1] = self.version.1;
-        bytes[tail + 2..tail + 4].copy_from_slice(&self.minor_mask.to_be_bytes());
+        put(&mut bytes, tail + 2, &self.minor_mask.to_be_bytes());
         bytes[tail + 4] = self.tos;
         // Reserved bytes and padding in 3.1. In a reply to 4.1 some of them are the fragment size.
         if self.version == VERSION && (self.expects != 0 || self.longest < LONGEST) {
             let units = self.expects.div_ceil(EXPECTS_UNIT).min(EXPECTS_MOST);
             let fragments = u64::from((self.longest / FRAGMENT_LEN as u32) as u8);
             let [_, reserved @ .., a, b, c, d] = ((MARK << 52) | (units << 8) | fragments).to_be_bytes();
-            bytes[tail + 5..tail + 8].copy_from_slice(&reserved);
-            bytes[len - 4..len].copy_from_slice(&[a, b, c, d]);
+            put(&mut bytes, tail + 5, &reserved);
+            put(&mut bytes, len - 4, &[a, b, c, d]);
         }
         // The outdated acknowledgement and the credits (no flow control) stay zero.
         (bytes, len)
@@ -88,11 +88,9 @@ impl ConnectData {
         let v4 = |i: usize| bytes.get(i..)?.first_chunk().map(|octets: &[u8; 4]| IpAddr::from(*octets));
         let v6 = |i: usize| bytes.get(i..)?.first_chunk().map(|octets: &[u8; 16]| IpAddr::from(*octets));
         let (source, destination, tail) = if is_v4 { (v4(0)?, v4(4)?, 8) } else { (v6(0)?, v6(16)?, 32) };
-        let version = (bytes[tail], bytes[tail + 1]);
-        let mut reserved = [0; 8];
-        reserved[1..4].copy_from_slice(&bytes[tail + 5..tail + 8]);
-        reserved[4..].copy_from_slice(&bytes[len - 4..]);
-        let (expects, longest) = match u64::from_be_bytes(reserved) {
+        let &[major, minor, mask_high, mask_low, tos, x, y, z] = bytes.get(tail..)?.first_chunk()?;
+        let (version, &[a, b, c, d]) = ((major, minor), bytes.last_chunk()?);
+        let (expects, longest) = match u64::from_be_bytes([0, x, y, z, a, b, c, d]) {
             ours if version == VERSION && ours >> 52 == MARK => {
                 let fragments = ours as u8 as u32;
                 let longest = if fragments == 0 { LONGEST } else { fragments * FRAGMENT_LEN as u32 };
@@ -106,8 +104,8 @@ impl ConnectData {
             source,
             destination,
             version,
-            minor_mask: u16::from_be_bytes([bytes[tail + 2], bytes[tail + 3]]),
-            tos: bytes[tail + 4],
+            minor_mask: u16::from_be_bytes([mask_high, mask_low]),
+            tos,
         })
     }
 
@@ -147,6 +145,11 @@ impl ConnectData {
     pub const fn is_acceptable(&self) -> bool {
         matches!(self.version, (3, 1) | (4, _))
     }
+}
+
+/// Writes `part` at an offset; bytes beyond the end are dropped. All parts share this copy, without the panics of slices.
+fn put(bytes: &mut [u8], at: usize, part: &[u8]) {
+    bytes.iter_mut().skip(at).zip(part).for_each(|(to, from)| *to = *from);
 }
 
 fn v6(address: IpAddr) -> Ipv6Addr {
