@@ -97,16 +97,29 @@ pub fn run(
     work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut work = Some(work);
+    // An attempt that is repeated has not come so far.
+    run_once(machine, node, tables, &mut |adapter| work.take().map_or(Ok(()), |work| work(adapter)))
+}
+
+/// As [`run`], in one copy for all applications of an image, with the optimisation of this crate.
+#[inline(never)]
+fn run_once(
+    machine: &mut Machine,
+    node: &Node<'_>,
+    tables: &mut dyn AdapterStorage<MmioBar>,
+    work: Work<'_>,
+) -> Result<(), Failure> {
     let hardware = open(machine, node.hca, node.dma_bytes, tables, AdapterStorage::hca)?;
     for (name, micros) in machine.steps() {
         println!("@step name=boot_{name} us={micros}");
     }
-    with_one_reset(machine, &hardware, |machine| {
-        let prepared = Prepared::with(machine, node, &hardware)?;
-        // An attempt that is repeated has not come so far.
-        prepared.run(tables, |adapter| work.take().map_or(Ok(()), |work| work(adapter)))
+    with_one_reset(machine, &hardware, &mut |machine| {
+        Prepared::with(machine, node, &hardware)?.run_reported(tables, work)
     })
 }
+
+/// The user of an adapter; called once at most.
+type Work<'w> = &'w mut dyn FnMut(&mut Adapter<'_>) -> Result<(), Failure>;
 
 /// A node that is ready to open its adapter and wants nothing more of the machine: for applications that have several at once, one
 /// inside the other's [`Prepared::run`].
@@ -159,22 +172,21 @@ impl<'n> Prepared<'n> {
         tables: &mut impl AdapterStorage<MmioBar>,
         work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let platform = self.platform;
         let mut work = Some(work);
-        let result =
-            self.run_in(tables.parts(), &mut |adapter| work.take().map_or(Ok(()), |work| work(adapter)));
+        self.run_reported(tables, &mut |adapter| work.take().map_or(Ok(()), |work| work(adapter)))
+    }
+
+    /// As [`Self::run`], in one copy for all applications of an image.
+    fn run_reported(self, tables: &mut dyn AdapterStorage<MmioBar>, work: Work<'_>) -> Result<(), Failure> {
+        let platform = self.platform;
+        let result = self.run_in(tables.parts(), work);
         if let Some(error) = result.as_ref().err().and_then(Failure::of_device) {
             println!("{}", Report::new(error, platform.bar(), tables.history()));
         }
         result
     }
 
-    /// As [`Self::run`], in one copy for all applications of an image.
-    fn run_in(
-        self,
-        tables: AdapterParts<'_, MmioBar>,
-        work: &mut dyn FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    fn run_in(self, tables: AdapterParts<'_, MmioBar>, work: Work<'_>) -> Result<(), Failure> {
         let Self { node, platform, physical_function, memory, clock, seed, generation } = self;
         let (region, host) = hca::regions(memory)?;
         let config = AdapterConfig::new(NAME, node.ip, node.neighbours, seed);
@@ -197,16 +209,16 @@ impl<'n> Prepared<'n> {
             registry.registry_add_provider(&mut adapter, ProviderInfo::new(name)).map_err(Failure::app)?;
         }
         for time in adapter.hca().steps() {
-            println!("@step name={} us={}", time.step.name(), time.took.as_micros());
+            println!("@step name={} us={}", time.step.name(), time.took.as_micros() as u64);
         }
-        println!("@step name=adapter_open us={}", (clock.now() - start).as_micros());
+        println!("@step name=adapter_open us={}", (clock.now() - start).as_micros() as u64);
         let outcome = work(&mut adapter);
         if let Some(cause) = adapter.hca().fatal() {
             return Err(Failure::DeviceLost(Error::Fatal(cause)));
         }
         let down = clock.now();
         let closed = adapter.close().map_err(Failure::Hca);
-        println!("@step name=adapter_close us={}", (clock.now() - down).as_micros());
+        println!("@step name=adapter_close us={}", (clock.now() - down).as_micros() as u64);
         outcome.and(closed)
     }
 }
@@ -292,7 +304,7 @@ pub fn recover(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
             Err(error) => println!("hca: recovery: {error}"),
         }
     }
-    println!("@recovered us={}", (clock.now() - began).as_micros());
+    println!("@recovered us={}", (clock.now() - began).as_micros() as u64);
     Ok(())
 }
 
@@ -313,7 +325,7 @@ pub fn wait_ip_up(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure
                 ip.address(),
                 ip.prefix_len(),
                 ip.mtu(),
-                (now - start).as_micros()
+                (now - start).as_micros() as u64
             );
             return Ok(ControlFlow::Break(()));
         }

@@ -25,7 +25,9 @@ impl Module {
         let end = module.start.checked_add(module.len).filter(|end| *end > module.start)?;
         let text = core::str::from_utf8(text).unwrap_or_default();
         let word = text.split_ascii_whitespace().next().unwrap_or_default();
-        let name = word.rsplit('/').next().unwrap_or_default();
+        // Not `rsplit`, whose search for any `char` from the end is nowhere else in the image.
+        let folder = word.bytes().rposition(|byte| byte == b'/').map_or(0, |at| at + 1);
+        let name = word.get(folder..).unwrap_or_default();
         Some(Self { name: String::try_from(name).unwrap_or_default(), bytes: module.start..end })
     }
 

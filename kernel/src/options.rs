@@ -172,6 +172,8 @@ impl Boot {
     ///
     /// # Errors
     /// [`Error::BadValue`].
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub fn parse(text: &str) -> Result<Self, Error<'_>> {
         let [buses, clock, end, frames, log, panic, serial] = &BOOT_KEYS;
         Ok(Self {

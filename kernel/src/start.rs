@@ -81,9 +81,10 @@ pub fn start(boot: BootMemory) -> ! {
         let inside = all.contains(module.pages()) && module.pages().end <= mem::mapped_ram_end();
         inside && !module.pages().overlaps(layout::image())
     };
-    let files: Vec<Module, MAX_MODULES> = modules.iter().filter(usable).cloned().collect();
-    for file in &files {
+    let mut files = Vec::<Module, MAX_MODULES>::new();
+    for file in modules.iter().filter(usable) {
         free.remove(file.pages()).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+        let _ = files.push(file.clone());
     }
     let screen_found = boot.screen(&info);
     mem::init(&all).unwrap_or_else(|error| fail(ExitCode::Machine, &error));

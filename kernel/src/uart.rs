@@ -8,7 +8,7 @@ use crate::pvh::{u32_at, u64_at};
 /// I/O ports of COM1 to COM4.
 pub const COM: [u16; 4] = [0x3f8, 0x2f8, 0x3e8, 0x2e8];
 /// Clock of a 16550 over 16: the rate of divisor 1.
-const FASTEST: u32 = 115_200;
+const FASTEST: u64 = 115_200;
 
 /// A serial port, a 16550.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,22 +64,22 @@ impl FromStr for Setting {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let (place, rate) = text.split_once(',').map_or((text, None), |(place, rate)| (place, Some(rate)));
-        let rate: u32 = rate.map_or(Ok(FASTEST), str::parse).map_err(|_| ())?;
+        let rate = rate.map_or(Ok(FASTEST), |rate| number(rate, 10))?;
         let divides = rate > 0 && FASTEST.is_multiple_of(rate);
         let divisor =
             u16::try_from(if divides { FASTEST / rate } else { 0 }).ok().filter(|divisor| *divisor > 0);
         if divisor.is_none() {
             return Err(());
         }
-        if let Some(number) = place.strip_prefix("com") {
-            let port = number.parse::<usize>().ok().and_then(|number| COM.get(number.checked_sub(1)?));
+        if let Some(text) = place.strip_prefix("com") {
+            let port = COM.iter().zip(1..).find(|(_, at)| number(text, 10) == Ok(*at)).map(|(port, _)| port);
             return port.map(|port| Self { divisor, ..Self::port(*port) }).ok_or(());
         }
         let (address, stride) =
             place.split_once('/').map_or((place, None), |(address, stride)| (address, Some(stride)));
         let digits = address.strip_prefix("0x").ok_or(())?;
-        let address = u64::from_str_radix(digits, 16).map_err(|_| ())?;
-        let stride: u8 = stride.map_or(Ok(1), str::parse).map_err(|_| ())?;
+        let address = number(digits, 16)?;
+        let stride = stride.map_or(Ok(1), |stride| number(stride, 10))?;
         let place = match u16::try_from(address) {
             Ok(0) => return Err(()),
             Ok(port) if port <= u16::MAX - 7 && stride == 1 => Register::Port(port),
@@ -87,8 +87,14 @@ impl FromStr for Setting {
             Err(_) if matches!(stride, 1 | 2 | 4) => Register::Memory(address),
             Err(_) => return Err(()),
         };
-        Ok(Self { place, stride, divisor })
+        Ok(Self { place, stride: stride as u8, divisor })
     }
+}
+
+/// Parses all numbers, because the standard library's parser is a copy for each type.
+#[inline(never)]
+fn number(text: &str, radix: u32) -> Result<u64, ()> {
+    u64::from_str_radix(text, radix).map_err(|_| ())
 }
 
 /// Reads the fields of an SPCR of 60 bytes or more.

@@ -25,7 +25,7 @@ const ASK: Duration = Duration::from_millis(100);
 pub(crate) fn with_one_reset(
     machine: &mut Machine,
     hardware: &Hardware,
-    mut attempt: impl FnMut(&mut Machine) -> Result<(), Failure>,
+    attempt: &mut dyn FnMut(&mut Machine) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     match attempt(machine) {
         Err(Failure::BringUp(error)) if error.wants_reset() => {
@@ -57,7 +57,7 @@ pub fn open<S: ?Sized>(
         let asked = machine.open_hca(nth, VECTORS).map_err(Failure::from).and_then(|hardware| {
             let config = Config { physical_function: hardware.is_physical(), ..CONFIG };
             let mut port = 0;
-            with_one_reset(machine, &hardware, |machine| {
+            with_one_reset(machine, &hardware, &mut |machine| {
                 let memory = spare.take().map_or_else(|| machine.dma(dma_bytes), Ok)?;
                 let (guid, memory) = hca::port_guid(&hardware, memory, parts(storage), &config)?;
                 (port, spare) = (guid, Some(memory));
@@ -92,7 +92,7 @@ pub fn run<const BLOCKS: usize>(
     let hardware = open(machine, choice, dma_bytes, storage, HcaStorage::parts)?;
     let function = hardware.function();
     println!("hca at {}: {:04x}:{:04x}", function.address(), function.vendor(), function.device());
-    let result = with_one_reset(machine, &hardware, |machine| {
+    let result = with_one_reset(machine, &hardware, &mut |machine| {
         let (region, host) = hca::regions(machine.dma(dma_bytes)?)?;
         let clock = machine.clock();
         let config = Config { physical_function: hardware.is_physical(), ..CONFIG };
@@ -100,16 +100,16 @@ pub fn run<const BLOCKS: usize>(
         let mut hca = Hca::bring_up(hardware.platform(), region, host, storage.parts(), &config)
             .map_err(Failure::BringUp)?;
         for time in hca.steps() {
-            println!("@step name={} us={}", time.step.name(), time.took.as_micros());
+            println!("@step name={} us={}", time.step.name(), time.took.as_micros() as u64);
         }
-        println!("@step name=bring_up us={}", (clock.now() - start).as_micros());
+        println!("@step name=bring_up us={}", (clock.now() - start).as_micros() as u64);
         let outcome = match (work(&mut hca, clock), hca.fatal()) {
             (_, Some(cause)) => Err(Failure::DeviceLost(Error::Fatal(cause))),
             (outcome, None) => outcome,
         };
         let down = clock.now();
         let closed = hca.tear_down().map_err(Failure::Hca);
-        println!("@step name=tear_down us={}", (clock.now() - down).as_micros());
+        println!("@step name=tear_down us={}", (clock.now() - down).as_micros() as u64);
         outcome.and(closed)
     });
     if let Some(error) = result.as_ref().err().and_then(Failure::of_device) {

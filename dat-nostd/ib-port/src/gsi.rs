@@ -66,6 +66,8 @@ pub(crate) struct Gsi<B: Bar> {
 
 impl<B: Bar> Gsi<B> {
     /// Makes and starts QP1 of port 1. What was begun is undone on failure.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub(crate) fn open<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>, info: &PortInfo) -> Result<Self, Error> {
         let &PortInfo { pkey_index, port_type, .. } = info;
         let len = RECEIVES * RECEIVE_STRIDE + SENDS * MAD_LEN;

@@ -100,6 +100,8 @@ impl<'s, B: Bar> Port<'s, B> {
     ///
     /// # Errors
     /// The driver's; what was begun is undone.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub fn open<P: Platform<Bar = B>>(
         hca: &mut Hca<'_, P>,
         parts: PortParts<'s>,

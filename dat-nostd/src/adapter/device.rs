@@ -46,6 +46,8 @@ impl<'s, P: Platform> Device<'s, P> {
     ///
     /// # Errors
     /// [`OpenError`]; what was begun is undone as far as the device lets it.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub(super) fn open(
         platform: P,
         region: DmaRegion,
@@ -108,6 +110,8 @@ impl<'s, P: Platform> Device<'s, P> {
     ///
     /// # Errors
     /// The driver's first; the rest is done all the same.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub(super) fn close(mut self) -> Result<(), Error> {
         self.flush();
         let Self { mut hca, port, sink, .. } = self;
@@ -350,6 +354,8 @@ impl<'s, P: Platform> Device<'s, P> {
 }
 
 /// Waits until the port is active.
+// Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+#[inline(never)]
 fn wait_active<P: Platform>(
     hca: &mut Hca<'_, P>,
     port: &mut Port<'_, P::Bar>,

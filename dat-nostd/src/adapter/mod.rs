@@ -53,6 +53,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ///
     /// # Errors
     /// [`OpenError`]; what was begun is undone as far as the device lets it.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub fn open(
         platform: P,
         region: DmaRegion,

@@ -99,6 +99,8 @@ named! {
 
 impl<'s, B: Bar> Objects<'s, B> {
     /// Without any, over these places. Returns those of the HCA and its port as well.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub(super) fn new(parts: AdapterParts<'s, B>) -> (Self, (HcaParts<'s>, PortParts<'s>)) {
         let objects = Self {
             ias: Table::new(parts.ias),

@@ -193,6 +193,8 @@ impl<M: PhysicalMemory> PhysicalMemory for Bounded<'_, M> {
 impl Tables {
     /// Follows the RSDP at `rsdp`. If the loader named none (0), searches the places where BIOSes
     /// put it.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub fn find(memory: &impl PhysicalMemory, rsdp: u64) -> Tables {
         let memory = &Bounded { memory, left: Cell::new(MAX_BYTES) };
         let mut tables = Tables::default();

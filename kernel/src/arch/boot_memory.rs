@@ -34,6 +34,8 @@ impl BootMemory {
     }
 
     /// The loader's information.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub fn information(&self) -> Result<Information, Error> {
         match self.protocol {
             Protocol::Pvh => {
@@ -79,6 +81,8 @@ impl BootMemory {
     }
 
     /// The loader's files.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub fn modules(&self, info: &Information) -> Vec<Module, MAX_MODULES> {
         let module = |module: &ModuleInformation| {
             let mut text = [0; MAX_NAME];

@@ -225,6 +225,8 @@ fn named() -> Option<Reference> {
 
 /// Measures TSC and APIC timer, and makes one of TSC and PM timer the clock: the PM timer if it is there and chosen, or nothing is
 /// chosen and the TSC does not keep its pace. The APIC must be on. `map_hpet` maps the HPET's registers, if there is one.
+// Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+#[inline(never)]
 pub fn calibrate(
     pm_timer: Option<u16>,
     map_hpet: impl Fn() -> Option<Registers>,

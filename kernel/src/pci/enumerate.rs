@@ -78,6 +78,8 @@ impl fmt::Display for Done {
 /// bus 0, and only its AML says which. Then cards in slots that are off are switched on, and bridges numbered that firmware left without
 /// bus numbers; `tell` hears of both, and what is found there stands behind its bridge. `wait(nanos)` lets that much time pass: a function that was
 /// just reset may ask for some, and so do links.
+// Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+#[inline(never)]
 pub(crate) fn functions(
     access: &impl ConfigAccess,
     buses: impl Iterator<Item = Buses> + Clone,

@@ -64,6 +64,8 @@ enum Link<'s> {
 
 impl<'s, B: Bar> Interface<'s, B> {
     /// Begins with IP at an address, or on Ethernet also without.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub(crate) fn open<P: Platform<Bar = B>>(
         hca: &mut Hca<'_, P>,
         parts: IpParts<'s>,

@@ -97,6 +97,8 @@ impl Identity {
 
 impl<'s, P: Platform> Firmware<'s, P> {
     /// Waits until firmware has started, and hands it a command queue.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub(super) fn attach(
         platform: P,
         config: &Config,

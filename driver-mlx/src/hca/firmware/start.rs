@@ -32,6 +32,8 @@ impl<'s, P: Platform> Firmware<'s, P> {
     }
 
     /// Goes from ENABLE_HCA to a device that takes commands for objects.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub(in crate::hca) fn start(&mut self, memory: &mut Memory<'_>) -> Result<(), Error> {
         self.enter(Step::EnableHca);
         if let Err(error) = self.setup(memory).enable() {

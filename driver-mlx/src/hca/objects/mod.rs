@@ -67,6 +67,8 @@ impl<B: Bar> Objects<B> {
     }
 
     /// Creates the driver's own objects.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub(super) fn start<P: Platform<Bar = B>>(
         &mut self,
         firmware: &mut Firmware<'_, P>,

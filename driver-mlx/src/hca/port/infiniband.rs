@@ -313,10 +313,10 @@ fn subnet_get<P: Platform>(
     let mut command = input::<{ mad_ifc_in::SIZE }>(Opcode::MAD_IFC, NO_KEY_CHECK);
     mad_ifc_in::port.set(&mut command, PORT);
     let mad = mad_ifc_in::mad.of_mut(&mut command);
+    let ([high, low], [a, b, c, d]) = (attribute.to_be_bytes(), modifier.to_be_bytes());
     // Base version 1, LID-routed subnet management class, class version 1, method Get.
-    mad[..4].copy_from_slice(&[1, 0x01, 1, 0x01]);
-    mad[16..18].copy_from_slice(&attribute.to_be_bytes());
-    mad[20..24].copy_from_slice(&modifier.to_be_bytes());
+    let head = [1, 0x01, 1, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low, 0, 0, a, b, c, d];
+    mad.iter_mut().zip(head).for_each(|(to, byte)| *to = byte);
     let mut out = [0; mad_ifc_out::SIZE];
     firmware.exec(memory, &command, &mut out)?;
     let response: &[u8] = mad_ifc_out::response_mad_packet.of(&out);

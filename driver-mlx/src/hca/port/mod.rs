@@ -46,6 +46,8 @@ pub(super) struct Port {
 
 impl Port {
     /// Brings the port up.
+    // Code size: inlined, its locals share a frame so large that each access takes four more bytes.
+    #[inline(never)]
     pub(super) fn start<P: Platform>(
         &mut self,
         firmware: &mut Firmware<'_, P>,
