@@ -44,8 +44,10 @@ fn build_in(folder: &Path, other: Option<(&str, &Path, &str)>) -> PathBuf {
     std::fs::write(folder.join("Cargo.toml"), moved).expect("written");
     // The versions that the project knows.
     std::fs::copy(project.join("Cargo.lock"), folder.join("Cargo.lock")).expect("copied");
+    // Panics name their files. The image's size must not depend on where the project lies.
+    let remap = format!("target.{TARGET}.rustflags=[\"--remap-path-prefix={}=.\"]", project.display());
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--release"])
+        .args(["build", "--release", "--config", &remap])
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", project.join("target/template"))
         .env_remove("RUSTFLAGS")
