@@ -77,7 +77,7 @@ pub struct Ep<B: Bar> {
     lane: Lane,
     /// Changed by [`Ep::take`] only.
     state: EpState,
-    /// Every Nth suppressed request is posted with `SIGNALED`, so that the slots before it are reclaimed. A power of two.
+    /// Of so many suppressed requests in a row one is posted with `SIGNALED`, so that the slots before it are reclaimed. A power of two.
     reclaim_every: u8,
     qp: Option<Qp<B>>,
     qpn: QpNumber,

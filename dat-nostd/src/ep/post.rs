@@ -151,7 +151,7 @@ impl<'a> Post<'a> {
         regions: &impl Regions,
     ) -> DatResult<Checked<N>> {
         let operation = self.operation();
-        let how = How::new(self.flags, ep.requests.head(), ep.reclaim_every);
+        let how = How::new(self.flags, ep.requests.left(), ep.reclaim_every);
         let gather = if N < MAX_IOV {
             let longest = match self.op {
                 SendOp::Send => ep.lane.send,

@@ -140,6 +140,12 @@ impl Work {
         (self.end.wrapping_sub(self.head) as i32).max(0) as u32
     }
 
+    /// As [`room`](Self::room); circular below 0.
+    #[inline]
+    pub(crate) fn left(&self) -> u32 {
+        self.end.wrapping_sub(self.head)
+    }
+
     /// Returns whether nothing more may be posted.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
@@ -174,10 +180,11 @@ pub(crate) struct How {
 }
 
 impl How {
-    /// Of the request that will be posted as number `index`. Of suppressed requests one in `reclaim_every`, a power of two, completes
-    /// visibly to us, so that the slots of those before it come back.
+    /// Of a request for which there is this much room. So that the slots of suppressed requests come back, one completes visibly to us
+    /// where the room is a multiple of `reclaim_every`, a power of two, and one more: the last one that there is room for, if none
+    /// before it. Where others complete in time, none does.
     #[inline]
-    pub(crate) fn new(flags: CompletionFlags, index: u32, reclaim_every: u8) -> Self {
+    pub(crate) fn new(flags: CompletionFlags, room: u32, reclaim_every: u8) -> Self {
         let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0 };
         how.send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
         how.send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
@@ -186,7 +193,8 @@ impl How {
         }
         if flags.contains(CompletionFlags::SUPPRESS) {
             how.marks |= Note::SUPPRESS;
-            how.send_flags.set(SendFlags::SIGNALED, index & (u32::from(reclaim_every) - 1) == 0);
+            let is_reclaimed = room.wrapping_sub(1) & (u32::from(reclaim_every) - 1) == 0;
+            how.send_flags.set(SendFlags::SIGNALED, is_reclaimed);
         }
         how
     }
@@ -232,6 +240,7 @@ impl<'e> EpReceiver<'e> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
 
     #[test]
     fn notes_carry_everything() {
@@ -261,6 +270,44 @@ mod tests {
         assert_eq!(bind.bind_place(), Some(0xabcd));
         assert!(bind.has(Note::SPECIAL) && bind.has(Note::UNSIGNALLED) && bind.is_reported(true));
         assert_eq!(bind.0 & 0xff, 0);
+    }
+
+    /// Suppressed requests never fill the queue without one that completes visibly, whatever completes in between.
+    #[test]
+    fn a_full_queue_empties() {
+        for (limit, every) in [(1, 1), (2, 1), (4, 2), (9, 4), (64, 32), (100, 32)] {
+            let (mut work, mut visible, mut random) = (Work::new(limit), VecDeque::new(), 1u32);
+            for step in 0..10_000 {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                if work.is_full() || random >> 29 == 0 {
+                    assert!(!work.is_full() || !visible.is_empty(), "{limit}, {every}: step {step}");
+                    if let Some(done) = visible.pop_front() {
+                        work.retired((done - work.tail()) as u16);
+                    }
+                    continue;
+                }
+                let how = How::new(CompletionFlags::SUPPRESS, work.left(), every);
+                work.posted(1);
+                if !how.is_silent() {
+                    visible.push_back(work.head());
+                }
+            }
+        }
+    }
+
+    /// Where others complete in time, no suppressed request does.
+    #[test]
+    fn few_suppressed_requests_are_silent() {
+        let mut work = Work::new(8);
+        for _ in 0..100 {
+            for _ in 0..3 {
+                assert!(How::new(CompletionFlags::SUPPRESS, work.left(), 4).is_silent());
+                work.posted(1);
+            }
+            assert!(!How::new(CompletionFlags::empty(), work.left(), 4).is_silent());
+            work.posted(1);
+            work.retired(4);
+        }
     }
 
     #[test]

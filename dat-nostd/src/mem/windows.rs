@@ -187,7 +187,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let window = windows.table_mut().get_mut(rmr)?;
         let ep = eps.get_mut(ep)?;
         // A suppressed bind completes visibly to us all the same, always: we learn what the window is bound to.
-        let how = How::new(flags, ep.requests().head(), 1);
+        let how = How::new(flags, ep.requests().left(), 1);
         let mut next = window.window();
         let qp = ep.qp_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
         let note = Note::bind(place, how.marks);
