@@ -5,7 +5,6 @@ use dat_nostd::{Duration, Instant};
 use crate::frames::{Arena, Ring};
 use crate::ids::{FrameId, MessageId};
 use crate::quota::Used;
-use crate::wire::Header;
 
 /// Time limit of a message while receives are posted, plus a time per fragment. The HCA retries a
 /// lost packet for about half a second before it breaks the connection.
@@ -74,20 +73,6 @@ impl Rx {
         self.ack_wanted |= is_asked;
     }
 
-    /// Stores the numbers of a message in a run, until [`end_run`](Self::end_run).
-    #[inline]
-    pub(crate) const fn hear(&mut self, header: &Header) {
-        (self.ack_value, self.heard) = (header.sequence, header.ack);
-    }
-
-    /// Like [`completed`](Self::completed), for the messages of a run, none of which is a duplicate.
-    /// Returns the sequence number after them, and the last acknowledgement.
-    #[inline]
-    pub(crate) const fn end_run(&mut self) -> (u64, u64) {
-        self.is_unsaid = true;
-        (self.ack_value.wrapping_add(1), self.heard)
-    }
-
     /// Ignores everything that arrives on this endpoint from now on, after a protocol violation.
     pub(crate) const fn refuse(&mut self) {
         self.cookie = REFUSED;
@@ -148,8 +133,7 @@ impl Rx {
     pub(crate) const fn reset(&mut self) {
         (self.ack_value, self.ack_in_flight) = (0, false);
         self.acknowledgement_left();
-        self.ack_at = Instant::ORIGIN;
+        (self.ack_at, self.cookie) = (Instant::ORIGIN, 0);
         (self.partial, self.partial_last) = (None, None);
-        self.cookie = 0;
     }
 }

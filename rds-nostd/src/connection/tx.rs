@@ -27,6 +27,9 @@ with_empty! {
         /// An acknowledged message may still lack the completion of its last post, and count in the
         /// send buffer of its socket.
         pub(crate) waits_for_hca: bool = false,
+        /// No message of the queue has completed: until the next completion an acknowledgement
+        /// releases nothing.
+        pub(crate) none_completed: bool = false,
         /// Number of the last post with a CQE.
         pub(crate) signalled: u64 = 0,
         /// Last post of the fast path: up to it, `sendmsg` may post single-frame messages without
@@ -95,11 +98,22 @@ impl Tx {
             || number.wrapping_sub(self.asked_post) > unasked_frames as u64
     }
 
-    /// Raises the highest acknowledgement. Returns whether it answers the last request for one.
-    pub(crate) const fn acknowledge(&mut self, ack: u64) -> bool {
-        let answers = self.highest_ack < self.asked && self.asked <= ack;
-        self.highest_ack = ack;
-        answers
+    /// Returns whether nothing follows from an acknowledgement but a higher
+    /// [`highest_ack`](Self::highest_ack), which it sets: nothing is free before the HCA's
+    /// completion, which releases several messages at once. `next_tx`: number of the next message.
+    #[inline]
+    pub(crate) const fn hears(&mut self, ack: u64, next_tx: u64) -> bool {
+        let is_all = self.none_completed && self.next.is_none() && ack < next_tx;
+        if is_all && ack > self.highest_ack {
+            self.acknowledge(ack);
+        }
+        ack <= self.highest_ack
+    }
+
+    /// Raises the highest acknowledgement.
+    #[inline]
+    pub(crate) const fn acknowledge(&mut self, ack: u64) {
+        (self.highest_ack, self.waits_for_hca) = (ack, true);
     }
 
     pub(crate) const fn note_asked(&mut self, sequence: u64, number: u64) {
@@ -123,16 +137,13 @@ impl Tx {
 
     /// Starts an endpoint. Its first message requests an acknowledgement.
     pub(crate) const fn begin(&mut self, cookies: u64) {
-        self.asked_post = NEVER_ASKED;
-        self.cookies = cookies;
-        self.fast_until = 0;
+        (self.asked_post, self.cookies, self.fast_until) = (NEVER_ASKED, cookies, 0);
     }
 
     /// Resets it for an endpoint whose first message is `next`.
     pub(crate) const fn reset(&mut self, next: Option<MessageId>) {
-        self.fast_until = 0;
-        (self.posts, self.completed, self.signalled) = (0, 0, 0);
-        self.waits_for_hca = false;
+        (self.posts, self.completed, self.signalled, self.fast_until) = (0, 0, 0, 0);
+        (self.waits_for_hca, self.none_completed) = (false, false);
         (self.highest_ack, self.asked, self.ping) = (0, 0, 0);
         self.cancelled_until = Instant::ORIGIN;
         (self.next, self.cursor) = (next, None);

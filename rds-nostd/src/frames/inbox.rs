@@ -270,7 +270,7 @@ impl Frames<'_> {
     pub(crate) fn number(&self, place: Place) -> u64 {
         match place.message() {
             Some(message) if self.message(message).used == Use::Unread => {
-                u64::from_be(self.header_words(message.first())[0])
+                u64::from_be(self.header_words(message.first()).unwrap_or_default()[0])
             }
             Some(message) => self.message(message).sequence,
             None => self.record_words(place).map_or(0, |words| words[1].load()),

@@ -384,7 +384,7 @@ impl<'s> Frames<'s> {
 
     /// Removes a frame from its ring, with the message in it.
     pub(crate) fn leave_ring(&mut self, frame: FrameId) {
-        let [sequence, ..] = self.header_words(frame);
+        let [sequence, ..] = self.header_words(frame).unwrap_or_default();
         let entry = self.at_mut(frame);
         (entry.used, entry.sequence) = (Use::Receive, u64::from_be(sequence));
     }
@@ -416,9 +416,9 @@ impl<'s> Frames<'s> {
 
     /// Returns the header of a frame as quadwords.
     #[inline]
-    pub(crate) fn header_words(&self, frame: FrameId) -> [u64; HEADER_WORDS] {
-        let words = self.words(frame).and_then(|words| words.first_chunk::<HEADER_WORDS>());
-        words.map_or([0; HEADER_WORDS], |words| words.each_ref().map(DmaWord::load))
+    pub(crate) fn header_words(&self, frame: FrameId) -> Option<[u64; HEADER_WORDS]> {
+        let words = self.words(frame)?.first_chunk::<HEADER_WORDS>()?;
+        Some(words.each_ref().map(DmaWord::load))
     }
 
     /// Returns a frame's memory as quadwords: the header's six, then the payload's.
@@ -509,7 +509,7 @@ impl<'s> Frames<'s> {
     }
 
     pub(crate) fn read_extensions(&self, frame: FrameId) -> [u8; 16] {
-        let [.., first, second] = self.header_words(frame);
+        let [.., first, second] = self.header_words(frame).unwrap_or_default();
         wire::joined([first, second])
     }
 

@@ -81,13 +81,19 @@ impl Ring {
         self.filled
     }
 
-    /// Begins a run of [`keep`](Self::keep). Returns the number of receives that the HCA owns.
+    /// Returns the number of the next receive to complete.
+    #[inline]
+    pub(crate) const fn taken(&self) -> u16 {
+        self.taken
+    }
+
+    /// Begins a run of [`keep`](Self::keep). Returns the number of the next receive to complete.
     #[inline]
     pub(crate) const fn begin(&mut self) -> u16 {
         if self.unread == 0 {
             self.first_unread = self.taken;
         }
-        self.outstanding()
+        self.taken
     }
 
     /// Completes the oldest receive, whose slot becomes unread.
@@ -158,34 +164,34 @@ impl<'s> Rings<'s> {
     }
 
     /// Takes the pending receives up to the first unread message as posted again, with unchanged
-    /// entries. Returns their number, or 0 if an entry has changed.
+    /// entries. Returns their number, or 0 if an entry has changed, or if
+    /// [`repost_read`](Self::repost_read) may find some.
     #[inline]
-    pub(crate) fn repost(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) -> u16 {
-        let mut free = 0;
-        if ring.is_as_posted && self.depth >= LEAST {
-            let mut end = ring.taken;
-            if ring.has_unread() {
-                if ring.first_unread.wrapping_add(self.depth) == ring.posted {
-                    self.find_unread(id, ring, frames);
-                }
-                end = ring.first_unread;
-            }
-            let end = end.wrapping_add(self.depth);
-            free = end.wrapping_sub(ring.posted);
-            ring.posted = end;
+    pub(crate) fn repost(&self, ring: &mut Ring) -> u16 {
+        if !ring.is_as_posted {
+            return 0;
         }
-        self.plan(ring);
+        let end = if ring.has_unread() { ring.first_unread } else { ring.taken };
+        let end = end.wrapping_add(self.depth);
+        let free = end.wrapping_sub(ring.posted);
+        if free > 0 {
+            ring.posted = end;
+            self.plan(ring);
+        }
         free
     }
 
-    /// Advances `first_unread` to the oldest unread message.
-    #[cold]
-    #[inline(never)]
-    fn find_unread(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) {
+    /// Like [`repost`](Self::repost), after it returned 0. Advances `first_unread` to the oldest
+    /// unread message first.
+    pub(crate) fn repost_read(&self, id: ConnectionId, ring: &mut Ring, frames: &Frames<'_>) -> u16 {
         let is_unread = |frame: FrameId| frames.at(frame).used == Use::Unread;
-        while ring.first_unread != ring.taken && !self.at(id, ring.first_unread).is_some_and(is_unread) {
+        let end = if ring.has_unread() { ring.taken } else { ring.first_unread };
+        while ring.first_unread != end && !self.at(id, ring.first_unread).is_some_and(is_unread) {
             ring.first_unread = ring.first_unread.wrapping_add(1);
         }
+        let free = self.repost(ring);
+        self.plan(ring);
+        free
     }
 
     /// Returns the frame of the oldest outstanding receive.
@@ -293,7 +299,7 @@ impl<'s> Rings<'s> {
     /// Records that `count` of the ready frames were posted.
     pub(crate) fn posted(&self, ring: &mut Ring, count: u16) {
         ring.posted = ring.posted.wrapping_add(count);
-        ring.is_as_posted = ring.outstanding() == self.depth;
+        ring.is_as_posted = ring.outstanding() == self.depth && self.depth >= LEAST;
         self.plan(ring);
     }
 
@@ -371,7 +377,10 @@ mod tests {
                         rings.posted(&mut ring, ready.len() as u16);
                     }
                     1 => {
-                        let again = rings.repost(id, &mut ring, &frames);
+                        let mut again = rings.repost(&mut ring);
+                        if again == 0 {
+                            again = rings.repost_read(id, &mut ring, &frames);
+                        }
                         let is_stuck = again == 0 && ring.is_as_posted && ring.outstanding() < depth;
                         prop_assert!(!is_stuck || !unread.is_empty());
                         for _ in 0..again {

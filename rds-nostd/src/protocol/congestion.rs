@@ -117,9 +117,6 @@ impl Protocol<'_> {
 
     /// Reports cleared ports to the sockets that wait for them.
     fn ports_cleared(&mut self, mask: u64) {
-        if mask == 0 {
-            return;
-        }
         for socket in self.sockets.iter_mut().filter(|socket| socket.monitor) {
             socket.cleared |= socket.refused & mask;
             socket.refused &= !mask;

@@ -32,22 +32,17 @@ impl Protocol<'_> {
     /// Otherwise, and while a ping is unacknowledged, the probe is an acknowledgement, which fails
     /// if the peer is dead.
     pub(crate) fn probe(&mut self, id: ConnectionId) {
-        let connection = self.connections.at_mut(id);
+        let connection = self.connections.at(id);
         let (tx, is_waiting) = (&connection.tx, connection.has_unacknowledged());
         let pings = tx.next.is_none() && is_waiting && tx.ping <= tx.highest_ack;
-        connection.rx.ack_wanted |= !pings;
-        if !pings {
-            return;
-        }
         let sequence = connection.peer.next_tx;
-        let sport = (2..=u16::MAX).rev().find(|&port| self.sockets.of_peers(port).is_none());
+        let sport = (2..=u16::MAX).rev().find(|&port| pings && self.sockets.of_peers(port).is_none());
         let queued = sport.is_some_and(|sport| self.queue_echo(id, (sport, 0), Flags::ACK_REQUIRED));
         let Connection { tx, rx, .. } = self.connections.at_mut(id);
+        rx.ack_wanted |= !queued;
         if queued {
             tx.ping = sequence;
             self.counters.send_ping += 1;
-        } else {
-            rx.ack_wanted = true;
         }
     }
 

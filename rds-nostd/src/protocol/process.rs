@@ -7,11 +7,20 @@
 use dat_nostd::{Instant, ReceiveDto};
 
 use crate::connection::{Connection, Cookie};
-use crate::frames::{Frame, Marks, Place, Use};
+use crate::frames::{Frame, Marks, Place, Rings, Use};
 use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::{self, Extension, Extensions, Flags, Header, MAX_MESSAGE_LEN, fragment_len};
+
+/// End of a run of messages.
+enum End {
+    Run,
+    /// The last message crowded the socket in this slot.
+    Crowded(usize),
+    /// A frame of this length that [`Protocol::arrived`] does not handle.
+    Other(FrameId, u32),
+}
 
 impl Protocol<'_> {
     /// Takes a run of successful receives of one endpoint. Makes its connection due if more work
@@ -27,67 +36,84 @@ impl Protocol<'_> {
         mut rest: impl Iterator<Item = ReceiveDto>,
         now: Instant,
     ) -> usize {
-        let Self { connections, frames, sockets, counters, limits, receiving, .. } = self;
+        let Self { connections, frames, rings, sockets, counters, limits, receiving, .. } = self;
         let Some(id) = Cookie::connection_of(receive.user_cookie) else { return 0 };
         let Some(connection) = connections.get_mut(Some(id)) else { return 0 };
-        let Connection { rx, reconnect, .. } = connection;
+        let Connection { rx, reconnect, .. } = &mut *connection;
         // The receives of an earlier endpoint were freed.
         let Some(mut frame) = rx.frame_of(receive.user_cookie) else { return 0 };
         reconnect.busy_at = now;
-        // If the pool is short, each message crowds its socket.
-        let is_short = receiving.beyond() > limits.congested_common;
-        let (most, mut crowded) = (if is_short { 0 } else { limits.congested_frames }, None);
-        let outstanding = rx.ring.begin();
-        // A message that begins ends its run.
-        let ends_with_other = rx.partial.is_some()
-            || loop {
-                // The cold function parses again: passing the header would put it into memory.
-                let words = frames.header_words(frame);
-                let Some(header) = wire::Frame::parse_plain(&words, receive.length) else { break true };
-                rx.hear(&header);
-                let Some((slot, socket)) = sockets.of_peers(header.dport) else { break true };
-                frames.keep_in_slot(&mut socket.received, (frame, &header), slot);
-                rx.ring.keep();
-                counters.recv_queued += 1;
-                if !header.flags.is_empty() {
-                    rx.ack_wanted = true;
-                    counters.recv_ack_required += 1;
-                }
-                if socket.receives((header.len as usize, 1), most) {
-                    crowded = Some(slot);
-                    break false;
-                }
-                let Some(next) = rest.next() else { break false };
-                let Some(its) = rx.frame_of(next.user_cookie) else { break false };
-                (receive, frame) = (next, its);
-            };
-        let again = if rx.ring.outstanding() < outstanding { self.end_run(id) } else { 0 };
-        if let Some(slot) = crowded {
-            self.crowded(slot);
+        let taken = rx.ring.begin();
+        // A message that begins ends its run. If the pool is short, each message crowds its socket.
+        let is_common = rx.partial.is_none() && receiving.beyond() <= limits.congested_common;
+        let end = loop {
+            let other = End::Other(frame, receive.length);
+            if !is_common {
+                break other;
+            }
+            // The cold function parses again: passing the header would put it into memory.
+            let Some(words) = frames.header_words(frame) else { break other };
+            let Some(header) = wire::Frame::parse_plain(&words, receive.length) else { break other };
+            (rx.ack_value, rx.heard) = (header.sequence, header.ack);
+            let Some((slot, socket)) = sockets.of_peers(header.dport) else { break other };
+            frames.keep_in_slot(&mut socket.received, (frame, &header), slot);
+            rx.ring.keep();
+            counters.recv_queued += 1;
+            if !header.flags.is_empty() {
+                rx.ack_wanted = true;
+                counters.recv_ack_required += 1;
+            }
+            if socket.receives((header.len as usize, 1), limits.congested_frames) {
+                break End::Crowded(slot);
+            }
+            let Some(next) = rest.next() else { break End::Run };
+            let Some(its) = rx.frame_of(next.user_cookie) else { break End::Run };
+            (receive, frame) = (next, its);
+        };
+        let ended = rx.ring.taken() != taken;
+        let (mut again, more) = if ended { Self::end_run(connection, rings) } else { (0, false) };
+        if more {
+            again = self.follow(id, again);
         }
-        if ends_with_other {
-            self.take_rest(id, (frame, receive.length), now);
+        match end {
+            End::Run => {}
+            End::Crowded(slot) => self.crowded(slot),
+            End::Other(frame, length) => self.take_rest(id, (frame, length), now),
         }
         again
     }
 
-    /// Ends a run of messages. Returns the number of receives to post again unchanged.
+    /// Ends a run of messages. Returns the number of receives to post again unchanged, and whether
+    /// work [follows](Self::follow).
     // A call, so that the loop before it keeps its registers.
     #[inline(never)]
-    fn end_run(&mut self, id: ConnectionId) -> usize {
-        let Self { connections, frames, rings, .. } = self;
-        let Connection { peer, rx, .. } = connections.at_mut(id);
-        let ack;
-        (peer.next_rx, ack) = rx.end_run();
-        let (mut again, mut is_due) = (0, rx.ack_wanted || !rx.is_watched());
+    fn end_run(connection: &mut Connection, rings: &Rings<'_>) -> (usize, bool) {
+        let Connection { peer, rx, tx, .. } = connection;
+        // None of the messages is a duplicate.
+        (peer.next_rx, rx.is_unsaid) = (rx.ack_value.wrapping_add(1), true);
+        let is_heard = tx.hears(rx.heard, peer.next_tx);
+        let (mut again, mut more) = (0, rx.ack_wanted || !rx.is_watched() || !is_heard);
         if rx.ring.is_due() {
-            again = rings.repost(id, &mut rx.ring, frames).into();
+            again = rings.repost(&mut rx.ring).into();
+            more |= again == 0;
+        }
+        (again, more)
+    }
+
+    /// Does the work that follows a run of messages. Returns the number of receives to post again.
+    #[inline(never)]
+    fn follow(&mut self, id: ConnectionId, mut again: usize) -> usize {
+        let Self { connections, rings, frames, .. } = self;
+        let rx = &mut connections.at_mut(id).rx;
+        let (heard, mut is_due) = (rx.heard, rx.ack_wanted || !rx.is_watched());
+        if rx.ring.is_due() {
+            again = rings.repost_read(id, &mut rx.ring, frames).into();
             is_due |= again == 0 && rings.is_short(&rx.ring);
         }
         if is_due {
             connections.make_due(id);
         }
-        self.acknowledged(id, ack);
+        self.acknowledged(id, heard);
         again
     }
 
@@ -106,9 +132,8 @@ impl Protocol<'_> {
     #[inline(never)]
     fn take_rest(&mut self, id: ConnectionId, (frame, length): (FrameId, u32), now: Instant) {
         self.connections.at_mut(id).rx.ring.take();
-        let parsed = wire::Frame::parse(&self.frames.header_words(frame), length);
-        let processed = parsed.and_then(|parsed| self.process(id, frame, parsed, now));
-        if let Err(reason) = processed {
+        let parsed = wire::Frame::parse(&self.frames.header_words(frame).unwrap_or_default(), length);
+        if let Err(reason) = parsed.and_then(|parsed| self.process(id, frame, parsed, now)) {
             self.counters.recv_drop_bad_checksum += u64::from(reason == DownReason::BadChecksum);
             self.counters.recv_protocol_errors += 1;
             self.connections.at_mut(id).rx.refuse();

@@ -23,13 +23,9 @@ impl Protocol<'_> {
         let connection = self.connections.at_mut(id);
         let tx = &mut connection.tx;
         let number = cookie.post(tx.posts);
-        tx.completed = tx.completed.max(number);
-        let map = &mut connection.map;
-        map.completed(number);
-        if cookie.kind == CookieKind::Acknowledgement {
-            connection.rx.ack_in_flight = false;
-        }
-        let tx = &connection.tx;
+        (tx.completed, tx.none_completed) = (tx.completed.max(number), false);
+        connection.map.completed(number);
+        connection.rx.ack_in_flight &= cookie.kind != CookieKind::Acknowledgement;
         let cancels = tx.cancelled_until > Instant::ORIGIN;
         // Most messages are acknowledged after their completion.
         if !(tx.waits_for_hca || tx.operations > 0 || cancels) {
@@ -47,9 +43,6 @@ impl Protocol<'_> {
     /// Records that a post failed. If it was a transfer of an operation, the operation reports it.
     pub(crate) fn failed(&mut self, cookie: Cookie, status: RdmaStatus) {
         let Connection { peer, tx, .. } = self.connections.at(cookie.connection);
-        if tx.operations == 0 {
-            return;
-        }
         let number = cookie.post(tx.posts);
         // Among the unsent messages only the first may have begun.
         for (message, descriptor) in self.frames.messages(peer.queue.head()) {
@@ -90,27 +83,16 @@ impl Protocol<'_> {
     #[inline]
     pub(crate) fn acknowledged(&mut self, id: ConnectionId, ack: u64) {
         let Connection { peer, tx, .. } = self.connections.at_mut(id);
-        if ack <= tx.highest_ack {
+        if tx.hears(ack, peer.next_tx) {
             return;
         }
-        let highest_sent = match tx.next {
-            Some(message) => {
-                let first = self.frames.message(message);
-                first.sequence - u64::from(!first.is(Marks::SILENT))
-            }
-            None => peer.next_tx - 1,
-        };
+        let unsent = tx.next.map(|message| self.frames.message(message));
+        let sequence = |first: &Frame| first.sequence + u64::from(first.is(Marks::SILENT));
+        let highest_sent = unsent.map_or(peer.next_tx, sequence) - 1;
         self.counters.ack_beyond += u64::from(ack > highest_sent);
-        let is_answer = tx.acknowledge(ack.min(highest_sent).max(tx.highest_ack));
-        // Nothing is free before the HCA's completion, which releases several messages at once.
-        if tx.waits_for_hca && !is_answer {
-            return;
-        }
-        let is_complete = |head: MessageId| self.frames.message(head).last_post <= tx.completed;
-        if is_answer || peer.queue.head().is_none_or(is_complete) {
+        tx.acknowledge(ack.min(highest_sent).max(tx.highest_ack));
+        if !tx.none_completed {
             self.release(id);
-        } else {
-            tx.waits_for_hca = true;
         }
     }
 
@@ -144,7 +126,7 @@ impl Protocol<'_> {
         let Self { connections, frames, sockets, sending, operations, .. } = self;
         let Connection { peer: Peer { queue, frames: used, .. }, tx, .. } = connections.at_mut(id);
         let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);
-        let Tx { waits_for_hca, pongs, .. } = tx;
+        let Tx { waits_for_hca, none_completed, pongs, .. } = tx;
         *waits_for_hca = false;
         let count = frames.give_run(queue, first_unsent, |descriptor| {
             // Silent messages have no sequence number to acknowledge.
@@ -166,6 +148,7 @@ impl Protocol<'_> {
             sockets.sent(descriptor.owner(), descriptor.len as usize);
             true
         });
+        *none_completed = *waits_for_hca || queue.is_empty();
         sending.give(used, count);
     }
 
