@@ -180,7 +180,7 @@ pub(crate) struct How {
 }
 
 impl How {
-    /// Of a request for which there is this much room. So that the slots of suppressed requests come back, one completes visibly to us
+    /// Returns how a request is posted when `room` requests, itself included, still fit. So that the slots of suppressed requests come back, one completes visibly to us
     /// where the room is a multiple of `reclaim_every`, a power of two, and one more: the last one that there is room for, if none
     /// before it. Where others complete in time, none does.
     #[inline]

@@ -70,7 +70,7 @@
 //!
 //! The bench also counts a program that omits whatever RDS can omit: messages of 64 bytes over DAT,
 //! on one connection, after RDS's header with its checksum. That program has one socket, and no
-//! ports, order, shares, congestion, retransmission or errors. It takes 168 instructions to
+//! ports, order, shares, congestion, retransmission or errors. Its messages take 168 instructions to
 //! send and 187 to receive. RDS adds 128 and 148 for these features. The original aims were 280 for either, and 420
 //! with many peers.
 //!
