@@ -180,9 +180,9 @@ pub(crate) struct How {
 }
 
 impl How {
-    /// Returns how a request is posted when `room` requests, itself included, still fit. So that the slots of suppressed requests come back, one completes visibly to us
-    /// where the room is a multiple of `reclaim_every`, a power of two, and one more: the last one that there is room for, if none
-    /// before it. Where others complete in time, none does.
+    /// Returns how a request is posted when `room` requests, itself included, still fit. So that the slots of suppressed requests come
+    /// back, one completes visibly to us where the room is a multiple of `reclaim_every`, a power of two, and one more: the last one
+    /// that fits, if none before it. Where others complete in time, none does.
     #[inline]
     pub(crate) fn new(flags: CompletionFlags, room: u32, reclaim_every: u8) -> Self {
         let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0 };
