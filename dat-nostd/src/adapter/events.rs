@@ -26,16 +26,27 @@ part! {
 
 impl<P: Platform> DeviceEvents<'_, '_, P> {
     /// Runs what is due in the driver and handles the device's events.
+    #[inline]
     pub(crate) fn take(&mut self, now: Instant) -> Wake {
         let wake = self.device.hca_mut().poll(now);
-        while let Some(event) = self.device.hca_mut().next_event() {
-            self.progress.set_happened();
-            self.device_event(event);
+        if let Some(event) = self.device.hca_mut().next_event() {
+            self.device_events(event);
         }
         if self.device.hca().fatal().is_some() {
             self.die();
         }
         wake
+    }
+
+    // A function of its own, because most polls find no event.
+    #[cold]
+    #[inline(never)]
+    fn device_events(&mut self, first: AsyncEvent) {
+        self.progress.set_happened();
+        self.device_event(first);
+        while let Some(event) = self.device.hca_mut().next_event() {
+            self.device_event(event);
+        }
     }
 
     /// Completion events: whose CQ may be armed again.

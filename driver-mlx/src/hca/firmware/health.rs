@@ -28,18 +28,17 @@ pub(super) struct Health {
     names_owner: bool,
     /// The syndrome that was reported last.
     syndrome: Option<HealthSyndrome>,
-    /// When to look next.
+    /// When to look next; never at a device that has failed, and whose bus mastering reads as off.
     next: Instant,
-    /// The device has failed, and its bus mastering reads as off.
-    bus_master_off: bool,
 }
 
 impl<P: Platform> Firmware<'_, P> {
     /// As [`Hca::poll`](crate::Hca::poll).
+    #[inline]
     pub(in crate::hca) fn poll(&mut self, memory: &mut Memory<'_>, now: Instant) -> Wake {
         self.drain_async(memory, now);
         self.poll_health(memory, now);
-        if self.health.bus_master_off { Wake::Idle } else { Wake::At(self.health.next) }
+        Wake::by(self.health.next)
     }
 
     pub(super) fn set_fatal(&mut self, now: Instant, cause: FatalCause) {
@@ -54,18 +53,31 @@ impl<P: Platform> Firmware<'_, P> {
     /// from memory.
     pub(in crate::hca) fn fail(&mut self, cause: FatalCause) {
         self.fatal.get_or_insert(cause);
-        self.health.bus_master_off = self.bus_master_off();
+        self.end_health_poll();
+    }
+
+    /// Stops looking at a device that has failed, if its bus mastering reads as off.
+    fn end_health_poll(&mut self) {
+        if self.bus_master_off() {
+            self.health.next = Instant::MAX;
+        }
     }
 
     /// The health poll, if it is time.
+    #[inline]
     pub(super) fn poll_health(&mut self, memory: &mut Memory<'_>, now: Instant) {
-        if now < self.health.next || self.health.bus_master_off {
-            return;
+        if now >= self.health.next {
+            self.check_health(memory, now);
         }
+    }
+
+    // Not inlined, so that every other poll stays short.
+    #[inline(never)]
+    fn check_health(&mut self, memory: &mut Memory<'_>, now: Instant) {
         self.health.next = now + self.limits.health_interval();
         if self.fatal.is_some() {
             // Configuration space may have been out of reach at the failure.
-            self.health.bus_master_off = self.bus_master_off();
+            self.end_health_poll();
             return;
         }
         self.log.counters_mut().health_polls += 1;
