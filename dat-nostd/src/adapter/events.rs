@@ -26,7 +26,6 @@ part! {
 
 impl<P: Platform> DeviceEvents<'_, '_, P> {
     /// Runs what is due in the driver and handles the device's events.
-    #[inline]
     pub(crate) fn take(&mut self, now: Instant) -> Wake {
         let wake = self.device.hca_mut().poll(now);
         if let Some(event) = self.device.hca_mut().next_event() {

@@ -44,8 +44,14 @@ fn build_in(folder: &Path, other: Option<(&str, &Path, &str)>) -> PathBuf {
     std::fs::write(folder.join("Cargo.toml"), moved).expect("written");
     // The versions that the project knows.
     std::fs::copy(project.join("Cargo.lock"), folder.join("Cargo.lock")).expect("copied");
-    // Panics name their files. The image's size must not depend on where the project lies.
-    let remap = format!("target.{TARGET}.rustflags=[\"--remap-path-prefix={}=.\"]", project.display());
+    // Panics name their files. The image's size must not depend on where these lie.
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo"))).expect("Cargo's folder");
+    let registries = std::fs::read_dir(home.join("registry/src")).into_iter().flatten().flatten();
+    let places = registries.map(|registry| registry.path()).chain([project.clone()]);
+    let flags: Vec<String> =
+        places.map(|place| format!("\"--remap-path-prefix={}=.\"", place.display())).collect();
+    let remap = format!("target.{TARGET}.rustflags=[{}]", flags.join(", "));
     let built = Command::new(env!("CARGO"))
         .args(["build", "--release", "--config", &remap])
         .current_dir(folder)
