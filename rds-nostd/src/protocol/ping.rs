@@ -36,7 +36,8 @@ impl Protocol<'_> {
         let (tx, is_waiting) = (&connection.tx, connection.has_unacknowledged());
         let pings = tx.next.is_none() && is_waiting && tx.ping <= tx.highest_ack;
         let sequence = connection.peer.next_tx;
-        let sport = (2..=u16::MAX).rev().find(|&port| pings && self.sockets.of_peers(port).is_none());
+        let mut unbound = || (2..=u16::MAX).rev().find(|&port| self.sockets.of_peers(port).is_none());
+        let sport = if pings { unbound() } else { None };
         let queued = sport.is_some_and(|sport| self.queue_echo(id, (sport, 0), Flags::ACK_REQUIRED));
         let Connection { tx, rx, .. } = self.connections.at_mut(id);
         rx.ack_wanted |= !queued;

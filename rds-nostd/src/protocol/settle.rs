@@ -43,6 +43,10 @@ impl Protocol<'_> {
     /// Records that a post failed. If it was a transfer of an operation, the operation reports it.
     pub(crate) fn failed(&mut self, cookie: Cookie, status: RdmaStatus) {
         let Connection { peer, tx, .. } = self.connections.at(cookie.connection);
+        // A broken connection fails all its posts; the queue is not searched for each.
+        if tx.operations == 0 {
+            return;
+        }
         let number = cookie.post(tx.posts);
         // Among the unsent messages only the first may have begun.
         for (message, descriptor) in self.frames.messages(peer.queue.head()) {
